@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from fakegpu_lab.advice import advise
+    from fakegpu_lab.comparison import Comparison, compare
     from fakegpu_lab.course import draw, expect
     from fakegpu_lab.hardware.errors import FakeGpuError
     from fakegpu_lab.host_time import clock, host_work
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "FakeGpuError",
     "Planned",
     "Trace",
     "advise",
     "clock",
+    "compare",
     "disable",
     "draw",
     "enable",
@@ -51,6 +54,7 @@ __all__ = [
     "snapshot",
 ]
 _TRACE = ("Trace", "record")
+_COMPARISON = ("Comparison", "compare")
 _HOST_TIME = ("clock", "host_work")
 
 
@@ -68,6 +72,10 @@ def __getattr__(name: str) -> Any:
         from fakegpu_lab.advice import advise
 
         return advise
+    if name in _COMPARISON:
+        from fakegpu_lab import comparison
+
+        return getattr(comparison, name)
     if name in _TRACE:
         from fakegpu_lab import trace
 

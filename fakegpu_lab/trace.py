@@ -102,6 +102,11 @@ class Trace(Recording):
         return HostTimes(round(host.launch_us * 1e3), host.ns(host_costs.LINEAR_BACKWARD.backward))
 
     @property
+    def running(self) -> bool:
+        """Whether the recording has not ended yet."""
+        return self._ended is None
+
+    @property
     def _host_ended_ns(self) -> int:
         return here.host.now if self._ended is None else self._ended
 

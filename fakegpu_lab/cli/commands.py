@@ -190,6 +190,20 @@ def show(file: tuple[str, ...], by: str, top: int, figure: str | None) -> None:
 
 
 @cli.command()
+@click.option("--html", "page", metavar="FILE", help="Also write a page with both timelines: compared.html")
+@click.argument("before")
+@click.argument("after")
+def compare(before: str, after: str, page: str | None) -> None:
+    """Compare two recorded runs: how much faster AFTER is than BEFORE, and why.
+
+    BEFORE and AFTER are traces of torch.profiler, or timelines that --chrome wrote; a folder has the ranks of one job.
+    """
+    from fakegpu_lab.cli import compare as compare_command
+
+    compare_command.show(before, after, page)
+
+
+@cli.command()
 def doctor() -> int:
     """Check that simulated GPUs work in this Python, and say what to do if they do not."""
     from fakegpu_lab.cli import doctor as doctor_command

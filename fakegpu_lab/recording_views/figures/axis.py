@@ -45,8 +45,12 @@ def axis_of(recorded: Recorded, start: float | None, end: float | None) -> Axis:
             "seconds since it began, the start before the end."
         )
     last = max(last, first + 1)
-    unit_ns, unit = next((pair for pair in _UNITS if last - first >= pair[0]), _UNITS[-1])
-    return Axis(began, first, last, unit_ns, unit)
+    return Axis(began, first, last, *unit_of(last - first))
+
+
+def unit_of(width_ns: int) -> tuple[float, str]:
+    """The unit that suits a time: its nanoseconds and its name."""
+    return next((pair for pair in _UNITS if width_ns >= pair[0]), _UNITS[-1])
 
 
 def byte_ticks(most: int, many: int) -> list[int]:

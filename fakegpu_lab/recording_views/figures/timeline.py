@@ -39,16 +39,18 @@ POINTS = 3_000
 BANDS = 500
 """Collectives that are drawn across the ranks' lanes; if there are more, each would be too thin to see."""
 
-_NEUTRAL = ("python", "dispatch", "launch", "host waits", "host works", "forward", "backward", "waits for ranks")
-_LEGEND = {
+NEUTRAL = ("python", "dispatch", "launch", "host waits", "host works", "forward", "backward", "waits for ranks")
+LEGEND = {
     "python": "host: Python", "dispatch": "host: PyTorch's C++", "launch": "host launches",
     "forward": "module, forward", "backward": "module, backward",
     "waits for ranks": "collective waits for the slowest rank",
 }  # fmt: skip
+"""The kinds of bars that are no class of kernels, and what the legend calls them."""
 _EDGED = 120
 """Bars wider than the figure's width divided by this have an edge, which separates neighbours."""
 
-_LANE_PX, _LINE_PX, _AXIS_PX, _GAP_PX = 34, 19, 54, 24
+LANE_PX, LINE_PX, AXIS_PX, _GAP_PX = 34, 19, 54, 24
+"""The heights of a lane, of a line of the title, of the axis of time, and between two curves."""
 _MEMORY_PX, _SMALL_PX = 130, 72
 """The height of a memory curve: of one alone, of one among several."""
 
@@ -71,13 +73,13 @@ def figure(
     found = _phases(recorded, device, axis)
     strips = _Strips(rows, curves)
     present = {bar.kind for lane in rows for bar in lane.bars}
-    kinds = [kind for kind in (*_NEUTRAL, *CLASSES) if kind in present]
+    kinds = [kind for kind in (*NEUTRAL, *CLASSES) if kind in present]
     lines = _title_lines(recorded, title, merged)
     drawn = shown.Figure(
         words=words.timeline(title, rows, curves, found, recorded.began_ns),
         title=" ".join(lines),
-        key={_LEGEND.get(kind, kind): BAR_COLOURS[kind] for kind in kinds},
-        height=strips.plot_px + _AXIS_PX,
+        key={LEGEND.get(kind, kind): BAR_COLOURS[kind] for kind in kinds},
+        height=strips.plot_px + AXIS_PX,
         follows=theme_name is None,
     )
     _shade(drawn, rows, strips, found, axis)
@@ -86,7 +88,7 @@ def figure(
         drawn.add_bar(**_across(across, len(rows), axis))
     for kind in kinds:
         bars = [(len(rows) - place, bar) for place, lane in enumerate(rows) for bar in lane.bars if bar.kind == kind]
-        drawn.add_bar(**_bars(kind, bars, axis))
+        drawn.add_bar(**bars_of_kind(kind, bars, axis))
     for number, (index, curve) in enumerate(curves.items()):
         drawn.add_scatter(**_memory(index, curve, recorded.ended_ns, axis, _y(number)))
         drawn.add_scatter(**_peak(index, curve, axis, _y(number)))
@@ -101,7 +103,7 @@ class _Strips:
         self.devices = list(curves)
         self.most = max([nbytes for curve in curves.values() for _, nbytes in curve], default=1) or 1
         self.strip_px = _MEMORY_PX if len(curves) == 1 else _SMALL_PX
-        self.lanes_px = max(len(rows), 1) * _LANE_PX
+        self.lanes_px = max(len(rows), 1) * LANE_PX
         self.plot_px = self.lanes_px + len(curves) * (self.strip_px + _GAP_PX)
 
     @property
@@ -184,7 +186,7 @@ def _across(across: Sequence[tuple[int, int]], rows: int, axis: Axis) -> dict[st
     }
 
 
-def _bars(kind: str, bars: Sequence[tuple[int, Bar]], axis: Axis) -> dict[str, Any]:
+def bars_of_kind(kind: str, bars: Sequence[tuple[int, Bar]], axis: Axis) -> dict[str, Any]:
     """The bars of one kind, each with the number of its row."""
     marker: dict[str, Any] = {"color": BAR_COLOURS[kind], "line": {"color": "rgba(0, 0, 0, 0.4)"}}
     edged_ns = axis.width_ns / _EDGED
@@ -192,7 +194,7 @@ def _bars(kind: str, bars: Sequence[tuple[int, Bar]], axis: Axis) -> dict[str, A
     if kind in ("host waits", "waits for ranks"):
         marker["pattern"] = {"shape": "/", "size": 5, "solidity": 0.25, "fgcolor": "#555555"}
     return {
-        "name": _LEGEND.get(kind, kind),
+        "name": LEGEND.get(kind, kind),
         "orientation": "h",
         "y": [row for row, _ in bars],
         "base": [axis.at(bar.start_ns) for _, bar in bars],
@@ -263,7 +265,7 @@ def _peak(index: int, curve: Curve, axis: Axis, y: str) -> dict[str, Any]:
 def _lay_out(drawn: Any, rows: Sequence[Lane], lines: Sequence[str], axis: Axis, strips: _Strips, used: Theme) -> None:
     """Set title, axes and legend."""
     plot_px, count = strips.plot_px, len(strips.devices)
-    top = 12 + _LINE_PX * len(lines)
+    top = 12 + LINE_PX * len(lines)
     times = {
         "range": [axis.at(axis.first_ns), axis.at(axis.last_ns)],
         "title": {"text": f"{axis.unit} since the recording began", "font": {"size": 13}},

@@ -1,0 +1,123 @@
+"""The sentence of a comparison: how much faster or slower, what is not comparable, and the largest causes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fakegpu_lab.comparison.causes import LEAST, work
+from fakegpu_lab.formatting.units import amount, duration, several
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Sequence
+
+    from fakegpu_lab.comparison.causes import Cause, Pair
+    from fakegpu_lab.comparison.sides import Side
+
+SAME = 0.005
+"""Times that differ by less are called the same."""
+
+_WORK = 0.05
+"""FLOPs that differ by more are mentioned."""
+
+
+def sentence(pair: Pair, causes: Sequence[Cause]) -> str:
+    """A few sentences: the result, what to know about it, one or two causes, and what worked against them."""
+    return " ".join([_result(pair), *_context(pair), *_named(pair, causes)])
+
+
+def _result(pair: Pair) -> str:
+    old, new = pair.both(lambda side: side.elapsed_ns)
+    first, second = _name(pair, pair.before), _name(pair, pair.after)
+    first = f"{first[0].lower()}{first[1:]}" if pair.before.label == "before" else first
+    step = " per step" if pair.per_step else ""
+    times = f"{duration(new)}{step} instead of {duration(old)}"
+    if abs(new - old) <= SAME * max(old, new):
+        return f"{second} is as fast as {first}: {times}."
+    ratio = max(old, new) / max(min(old, new), 1)
+    if ratio < 1.1:
+        return f"{second} is {100 * (ratio - 1):.1f}% {'faster' if new < old else 'slower'} than {first}: {times}."
+    return f"{second} {_speed(old, new)} as {first}: {times}."
+
+
+def _name(pair: Pair, side: Side) -> str:
+    """What a recording is called, at the beginning of a sentence."""
+    return {"before": "The first", "after": "The second"}.get(side.label, side.label)
+
+
+def _context(pair: Pair) -> list[str]:
+    """What differs between the programs or the machines, apart from what they took."""
+    old, new = pair.sides
+    old_ns, new_ns = pair.both(lambda side: side.elapsed_ns)
+    found = []
+    if old.cards != new.cards:
+        found.append(f"It ran on {_cards(new.cards)} instead of {_cards(old.cards)}.")
+        if len(old.devices) != len(new.devices):
+            found.append("Times are per GPU; kernels are those of the first GPU.")
+    if old.simulated != new.simulated:
+        one, other = (old, new) if old.simulated else (new, old)
+        kernels = [duration(side.means["kernels"] * pair.share(side)) for side in (one, other)]
+        first = f", which leaves out first uses ({duration(one.first_use_ns)})" if one.first_use_ns else ""
+        found.append(
+            f"{_name(pair, one)} is simulated{first}, and {_name(pair, other)} was measured: kernels alone took "
+            f"{kernels[0]} and {kernels[1]}."
+        )
+    if any(side.recorded.dropped[kind] for side in pair.sides for kind in ("kernels", "transfers", "collectives")):
+        found.append("A recording was full, so the causes are those of what was kept.")
+    if old.steps != new.steps and min(old.steps, new.steps) > 1:
+        found.append(f"It has {several(new.steps, 'step')} instead of {old.steps:,}{_compared(pair)}.")
+    flops = [each * len(side.devices) * pair.share(side) for each, side in zip(work(old, new), pair.sides, strict=True)]
+    if min(flops) > 0 and abs(flops[1] - flops[0]) > _WORK * max(flops):
+        found.append(
+            f"It does {_times(flops[1] / flops[0])} the arithmetic ({amount(flops[1], 'FLOP')} instead of "
+            f"{amount(flops[0], 'FLOP')}), so for the same arithmetic it "
+            f"{_speed(old_ns * flops[1], new_ns * flops[0])}."
+        )
+    return found
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f} times" if ratio < 10 else f"{ratio:,.0f} times"
+
+
+def _speed(old: float, new: float) -> str:
+    """How fast the second is, as a predicate."""
+    return f"is {_times(old / max(new, 1))} as fast" if new <= old else f"takes {_times(new / max(old, 1))} as long"
+
+
+def _compared(pair: Pair) -> str:
+    return ", so times are those of one step" if pair.per_step else ", and does the same work in all"
+
+
+def _named(pair: Pair, causes: Sequence[Cause]) -> list[str]:
+    """One or two causes that have most of the difference, and one that works against it."""
+    old, new = pair.both(lambda side: side.elapsed_ns)
+    whole = new - old
+    if abs(whole) <= SAME * max(old, new):
+        return _balanced(causes, SAME * max(old, new))
+    sign = 1 if whole > 0 else -1
+    for_it = [one for one in causes if sign * one.ns > 0]
+    total = sum(abs(one.ns) for one in for_it)
+    named = [one for one in for_it if abs(one.ns) >= LEAST * total][:2]
+    against = [one for one in causes if sign * one.ns < 0 and abs(one.ns) >= LEAST * total]
+    against = [max(against, key=lambda one: abs(one.ns))] if against else []
+    lines: set[str] = set()  # each is written once
+    found: list[str] = []
+    for one in (*named, *against):
+        text = f"{one.text}." if one.line in lines else str(one)
+        lines.add(one.line)
+        found.append(text if one in named else f"On the other hand, {text[0].lower()}{text[1:]}")
+    return found
+
+
+def _balanced(causes: Sequence[Cause], least: float) -> list[str]:
+    """What became faster and what became slower, if these cancel out."""
+    faster, slower = min(causes, key=lambda one: one.ns), max(causes, key=lambda one: one.ns)
+    if faster.ns > -least or slower.ns < least:
+        return []
+    return [str(faster), f"On the other hand, {str(slower)[0].lower()}{str(slower)[1:]}"]
+
+
+def _cards(cards: Counter[str]) -> str:
+    """Such as "2 × NVIDIA A100-SXM4-80GB"."""
+    return " and ".join(f"{number} × {name}" if number > 1 else f"one {name}" for name, number in sorted(cards.items()))
