@@ -2,57 +2,26 @@
 
     python benchmarks/real_gpu.py [--quick] [--sections NAME,NAME] [FILE]
 
-Needs torch 2.4 or newer and a CUDA card, and nothing else; copy `real_gpu.py` and the folder `recording` beside it to
-the machine. An item that fails records its error, and a section that fails its traceback; the rest goes on. Run as
-``fakegpu-lab run --devices h100 benchmarks/real_gpu.py`` it records what the simulation does instead, in the same
-shape; `compare_real.py` puts the two side by side.
+Needs torch 2.4 or newer and a CUDA card, and nothing else; copy `real_gpu.py` and the folder
+`fakegpu_lab/measure/recording` to one folder on the machine. An item that fails records its error, and a section that
+fails its traceback; the rest goes on. Run as ``fakegpu-lab run --devices h100 benchmarks/real_gpu.py`` it records what
+the simulation does instead, in the same shape; `compare_real.py` puts the two side by side.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
-import importlib
 import json
 import sys
-import time
-import traceback
-import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
 
-SECTIONS = (
-    "environment",  # first: it measures the context
-    "workspaces",  # before anything else has used cuBLAS or cuDNN
-    "allocation",
-    "workloads",
-    "saved",
-    "casts",
-    "numbers",
-    "times",
-    "messages",  # last: its asserts run in processes beside this one
-)
-VERSION = 1
+HERE = Path(__file__).resolve().parent
+if not (HERE / "recording").is_dir():  # in a checkout, it is a part of the package
+    sys.path.insert(0, str(HERE.parent / "fakegpu_lab" / "measure"))
 
-
-def record(sections: list[str], quick: bool) -> dict[str, Any]:
-    """Record the sections, in their order; progress goes to stderr."""
-    report: dict[str, Any] = {"version": VERSION, "quick": quick, "sections": {}, "errors": {}, "seconds": {}}
-    warnings.simplefilter("ignore")
-    gc.freeze()  # what is loaded now need not be searched at each of the many collections
-    for name in SECTIONS:
-        if name not in sections:
-            continue
-        start = time.perf_counter()
-        try:
-            report["sections"][name] = importlib.import_module(f"recording.{name}").record(quick)
-        except Exception:
-            report["errors"][name] = traceback.format_exc()
-        report["seconds"][name] = round(time.perf_counter() - start, 3)
-        print(f"{name}: {report['seconds'][name]:.1f} s", file=sys.stderr)
-    return report
+from recording import SECTIONS, record  # noqa: E402 - found by the line above
 
 
 def main() -> None:
@@ -70,7 +39,8 @@ def main() -> None:
             "torch sees no CUDA device: run this on a machine with one, or under the simulation as "
             "`fakegpu-lab run --devices h100 benchmarks/real_gpu.py`."
         )
-    text = json.dumps(record(sections, options.quick), indent=1, sort_keys=True) + "\n"
+    report = record(sections, options.quick, lambda name, s: print(f"{name}: {s:.1f} s", file=sys.stderr))
+    text = json.dumps(report, indent=1, sort_keys=True) + "\n"
     if options.file is None:
         sys.stdout.write(text)
     else:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.errors import FakeGpuError
     from fakegpu_lab.host_time import clock, host_work
     from fakegpu_lab.kernels.sampling import sample_programs
-    from fakegpu_lab.notebook.panel import panel
+    from fakegpu_lab.notebook.panel import panel, watch
     from fakegpu_lab.opened.opening import open_recording as open  # noqa: A004, F401 - always called lab.open
     from fakegpu_lab.planning import Planned, plan
     from fakegpu_lab.session import disable, enable, machine, reset, run_ranks, snapshot
@@ -52,6 +52,7 @@ __all__ = [
     "run_ranks",
     "sample_programs",
     "snapshot",
+    "watch",
 ]
 _TRACE = ("Trace", "record")
 _COMPARISON = ("Comparison", "compare")
@@ -96,10 +97,10 @@ def __getattr__(name: str) -> Any:
         from fakegpu_lab.opened.opening import open_recording
 
         return open_recording
-    if name == "panel":
-        from fakegpu_lab.notebook.panel import panel
+    if name in ("panel", "watch"):
+        from fakegpu_lab.notebook import panel as panels
 
-        return panel
+        return getattr(panels, name)
     if name in __all__:
         from fakegpu_lab import session
 

@@ -252,10 +252,11 @@ def _recorded(request: pytest.FixtureRequest, name: str, **limits: Any) -> Itera
     """Record what runs inside of a ``with``, and then expect something of the recording."""
     __tracebackhide__ = True
     import fakegpu_lab as lab
+    from fakegpu_lab.trace import Trace
 
     if _session(request).real:
         pytest.skip(f"assert_{name} needs simulated GPUs")
-    with lab.record() as trace:
+    with Trace(lab.machine()) as trace:
         yield trace
     if name == "sync":
         lab.expect.no_sync_in(trace, **limits)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.hardware.machine import Clock, Compute
     from fakegpu_lab.hardware.snapshot import Snapshot
+    from fakegpu_lab.real.cards import Cards
 
 _machine: Machine | None = None
 _latest: Machine | None = None
@@ -29,8 +30,14 @@ _asked: dict[str, Any] = {}
 _written_for = USUAL
 """The host that machines have if none is requested (`written_for`)."""
 
+_watched: Cards | None = None
+TREAT_AS_REAL = "TREAT_SIMULATED_GPUS_AS_REAL"
+"""For tests: if it is set, `watch` takes the cards that torch shows for real ones although they are simulated."""
+
 on_change: list[Callable[[Machine | None], object]] = []
 """Functions to call with the machine that was enabled, or with None when it was disabled."""
+on_watch: list[Callable[[Cards | None], object]] = []
+"""Functions to call with the real cards that are watched from now on, or with None when they no longer are."""
 
 
 def enable(
@@ -76,6 +83,7 @@ def enable(
         raise FakeGpuError(f'clock={clock!r} is neither "real" (the computer\'s) nor "simulated" (the GPU\'s time).')
     # Everything that can be wrong with the request is found here, while the old machine still runs.
     new = _from_environment(Machine(parse_spec(spec, memory=memory, host=host), compute, _allocator_settings(), clock))
+    unwatch()
     notice = _hidden_gpus_notice()
     _replace(new, f"it was replaced by {spec!r}")
     if notice is not None and inheritance.VARIABLE not in os.environ:  # in a child process, the parent has printed it
@@ -170,6 +178,7 @@ def _install(machine: Machine) -> None:
 def disable() -> None:
     """Disable the simulated GPUs, and restore torch. Does nothing if none are enabled."""
     global _machine
+    unwatch()
     old, _machine = _machine, None
     inheritance.forget()
     publish.end()
@@ -223,8 +232,62 @@ def run_ranks(
     return in_process.run_programs(programs, show, timeout_like_nccl=timeout_like_nccl)
 
 
+def watch() -> Cards:
+    """Let live views show this computer's real GPUs, until `unwatch`, or until simulated ones are enabled.
+
+    Raises
+    ------
+    FakeGpuError
+        torch sees no GPU, or simulated ones hide it.
+    """
+    global _watched
+    if _machine is not None and TREAT_AS_REAL not in os.environ:
+        raise FakeGpuError(
+            "Simulated GPUs are enabled, and hide real ones: switch them off first, with fakegpu_lab.disable() or "
+            "%fakegpu off."
+        )
+    import torch
+
+    if not torch.cuda.is_available():
+        raise FakeGpuError(
+            "torch sees no real GPU here: run this on a computer with an NVIDIA GPU and PyTorch's CUDA build, or "
+            'enable a simulated one with fakegpu_lab.enable("a100") or %fakegpu a100.'
+        )
+    if _watched is None:
+        from fakegpu_lab.real.cards import Cards
+
+        _watched = Cards()
+        for call in on_watch:
+            call(_watched)
+    return _watched
+
+
+def unwatch() -> None:
+    """Stop showing real GPUs. Does nothing if none are shown."""
+    global _watched
+    if _watched is not None:
+        _watched = None
+        for call in on_watch:
+            call(None)
+
+
+def watched() -> Cards | None:
+    """The real cards that live views show; None if they show none."""
+    return _watched
+
+
+def shown() -> Machine | Cards | None:
+    """What live views show: real cards, if they are watched, or the enabled machine, if there is one."""
+    return _watched or _machine
+
+
 def machine() -> Machine:
     """The enabled machine; raises FakeGpuError if there is none."""
+    if _machine is None and _watched is not None:
+        raise FakeGpuError(
+            "This needs a simulated GPU, and a real one is in use: enable a simulated one with "
+            'fakegpu_lab.enable("a100") or %fakegpu a100.'
+        )
     if _machine is None:
         raise FakeGpuError('No simulated GPU is enabled: call fakegpu_lab.enable("a100") or run %fakegpu a100 first.')
     return _machine
@@ -241,7 +304,7 @@ def latest() -> Machine | None:
 
 
 def snapshot(*, categories: bool = False) -> Snapshot:
-    """The machine's state now; ``.model_dump(mode="json")`` makes it JSON.
+    """The machine's state now, or that of the real cards that are watched; ``.model_dump(mode="json")`` makes it JSON.
 
     Parameters
     ----------
@@ -249,6 +312,10 @@ def snapshot(*, categories: bool = False) -> Snapshot:
         Also find out what the memory is for (parameters, gradients, …): ``devices[0].memory.categories``. This
         examines all live objects, and takes about 50 ms.
     """
+    if _watched is not None:
+        from fakegpu_lab.real.memory import by_category as of_cards
+
+        return _watched.snapshot(of_cards() if categories else None)
     now = machine()
     if not categories:
         return now.snapshot()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.time.records import Collective, Transfer
+    from fakegpu_lab.opened.profiled import ProfiledTrace
 
 
 class HostTimes(NamedTuple):
@@ -119,17 +120,26 @@ class Trace(Recording):
         return f"the machine {self._machine.spec.text!r} has {last}"
 
 
-def record(limit: int = LIMIT) -> Trace:
+def record(limit: int = LIMIT) -> Trace | ProfiledTrace:
     """Record what the machine does: ``with lab.record() as trace: …``.
+
+    Where real cards are watched (`watch`), `torch.profiler` records them, and the records are there when the recording
+    has ended.
 
     Parameters
     ----------
     limit
-        How many records of each kind (kernels, transfers, …) are kept; the totals stay exact beyond that.
+        How many records of each kind (kernels, transfers, …) are kept; the totals stay exact beyond that. A real card's
+        profiler keeps all.
 
     Raises
     ------
     FakeGpuError
-        No machine is enabled.
+        No machine is enabled, and no real card is watched.
     """
+    cards = session.watched()
+    if cards is not None:
+        from fakegpu_lab.opened.profiled import ProfiledTrace
+
+        return ProfiledTrace(cards.names)
     return Trace(session.machine(), limit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+RECORDING = BENCHMARKS.parent / "fakegpu_lab" / "measure" / "recording"
 CARD = "t4"
 
 
@@ -169,12 +171,26 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_recorder_needs_torch_alone() -> None:
-    files = [BENCHMARKS / "real_gpu.py", *(BENCHMARKS / "recording").glob("*.py")]
-    text = "\n".join(file.read_text() for file in files)
+    files = [BENCHMARKS / "real_gpu.py", *RECORDING.glob("*.py")]
     imported = {
-        line.split()[1].partition(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))
+        line.split()[1]
+        for file in files
+        for line in file.read_text().splitlines()
+        if line.startswith(("import ", "from "))
     }
-    assert imported - set(sys.stdlib_module_names) == {"torch", "recording"}
+    elsewhere = {name.partition(".")[0] for name in imported if not name.startswith(".")}
+    assert elsewhere - set(sys.stdlib_module_names) == {"torch", "recording"}
+
+
+def test_the_recorder_runs_where_the_package_is_not(tmp_path: Path) -> None:
+    """As copied to another machine: the script and the folder of sections, side by side."""
+    shutil.copy(BENCHMARKS / "real_gpu.py", tmp_path)
+    shutil.copytree(RECORDING, tmp_path / "recording")
+    out = tmp_path / "out.json"
+    script = [str(tmp_path / "real_gpu.py"), "--quick", "--sections", "environment", str(out)]
+    done = run("-m", "fakegpu_lab", "run", "--quiet", "--devices", CARD, *script)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(out.read_text())["sections"]["environment"]["device_name"] == "Tesla T4"
 
 
 def test_without_a_card_it_says_what_to_do() -> None:

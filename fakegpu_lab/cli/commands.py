@@ -169,6 +169,21 @@ def profiles(word: tuple[str, ...], as_json: bool) -> None:
 
 @cli.command()
 @click.option(
+    "-o", "--output", default="my-gpu.yaml", show_default=True, metavar="FILE", help="Write the card's profile to FILE"
+)
+def measure(output: str) -> None:
+    """Measure this machine's real GPU, and write a profile that simulates it.
+
+    Beside FILE, the host's profile (my-gpu-host.yaml) and a page (my-gpu.md) are written, which compares the GPU with
+    the simulation of the nearest known one. It takes a few minutes.
+    """
+    from fakegpu_lab.cli import measure as measure_command
+
+    measure_command.run(output)
+
+
+@cli.command()
+@click.option(
     "--by",
     type=click.Choice(["kernel", "line", "module"]),
     default="kernel",

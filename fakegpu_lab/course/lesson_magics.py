@@ -143,7 +143,8 @@ class CourseMagics(Magics):
         if placeholder(parsed.tree) is not None:
             self._stop_unsolved(attempt)
         new = {name for name in attempt.assigned() if name not in names}
-        attempt.trace = trace.record(RECORDS) if session.enabled() else None
+        simulated = session.enabled() and session.watched() is None
+        attempt.trace = trace.Trace(session.machine(), RECORDS) if simulated else None
         try:
             with attempt.trace or nullcontext():
                 value = cell_code.run(self.shell, parsed, names)

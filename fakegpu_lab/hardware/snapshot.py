@@ -111,6 +111,7 @@ class Snapshot(_Frozen):
     devices: tuple[DeviceSnapshot, ...]
     pinned: int = Field(default=0, description="pinned host memory in use (host_memory_stats: active_bytes)")
     pinned_reserved: int = Field(default=0, description="pinned host memory, with what is cached (allocated_bytes)")
+    real: bool = Field(default=False, description="real cards, which do not count kernels and copies; times are real")
 
     @property
     def done_ns(self) -> int:

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 
 def _off(_: list[str]) -> None:
+    real = session.watched() is not None
     session.disable()
-    print("The simulated GPUs are off.")
+    print("The panel no longer shows the real GPUs." if real else "The simulated GPUs are off.")
 
 
 def _reset(_: list[str]) -> Table:
@@ -46,6 +47,10 @@ def _reset(_: list[str]) -> Table:
 
 def _panel(_: list[str]) -> Panel:
     return panel.panel()
+
+
+def _real(_: list[str]) -> Panel:
+    return panel.watch()
 
 
 def _profiles(words: list[str]) -> None:
@@ -63,6 +68,7 @@ _VERBS: dict[str, Callable[[list[str]], Table | Panel | None]] = {
     "off": _off,
     "panel": _panel,
     "profiles": _profiles,
+    "real": _real,
     "reset": _reset,
 }
 WORDS = tuple(_VERBS)
@@ -92,7 +98,7 @@ class FakeGpuMagics(Magics):
     @argument(
         "spec",
         nargs="*",
-        help="the GPUs to enable, or off, reset, panel, footer on|off, profiles [WORD]; nothing: show them",
+        help="the GPUs to enable, or real, off, reset, panel, footer on|off, profiles [WORD]; nothing: show them",
     )
     @argument("--memory", metavar="SIZE", help="limit the memory of every GPU, such as 2GiB")
     @argument("--compute", choices=["real", "meta"], help="real (default): values; meta: shapes and memory only")
@@ -110,6 +116,7 @@ class FakeGpuMagics(Magics):
         %fakegpu t4 --host desktop-2023 a T4 in a desktop with a fast processor
         %fakegpu                        the GPUs, their memory, what they did
         %fakegpu reset                  the same GPUs from scratch: empty memory, counters at 0
+        %fakegpu real                   show this computer's real GPUs in the same panel, while you use them
         %fakegpu off                    no simulated GPUs: torch as it was
         %fakegpu profiles h100          the available GPUs with h100 in their name
         %fakegpu panel                  a panel that shows them while they work
@@ -121,7 +128,7 @@ class FakeGpuMagics(Magics):
             raise UsageError(
                 "--memory, --compute, --clock and --host go with the GPUs to enable: %fakegpu a100 --memory 2GiB"
             )
-        if verb in ("off", "panel", "reset") and rest:
+        if verb in ("off", "panel", "real", "reset") and rest:
             raise UsageError(f"%fakegpu {verb} takes no arguments, but got {' '.join(rest)!r}.")
         try:
             if verb in _VERBS:
@@ -134,7 +141,7 @@ class FakeGpuMagics(Magics):
                     clock=args.clock or "real",
                     host=args.host,
                 )
-            elif not session.enabled():
+            elif session.shown() is None:
                 print("No simulated GPU is enabled; %fakegpu a100 enables one.")
                 return None
             return run_tables.status(session.snapshot())

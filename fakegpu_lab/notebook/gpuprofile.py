@@ -9,7 +9,7 @@ from IPython.core.magic import Magics, cell_magic, magics_class, output_can_be_s
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
-from fakegpu_lab import trace
+from fakegpu_lab import session, trace
 from fakegpu_lab.advice.kernels import launch_bound
 from fakegpu_lab.formatting.units import duration, several
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import SimpleNamespace
 
+    from fakegpu_lab.hardware.machine import Machine
+    from fakegpu_lab.recording import Recording
     from fakegpu_lab.recording_views.tables import LineSum
-    from fakegpu_lab.trace import Trace
 
 
 @magics_class
@@ -54,23 +55,20 @@ class GpuProfileMagics(Magics):
             raise UsageError(str(error)) from None
         parsed = cell_code.parse(self.shell, cell)
         names: dict[str, Any] = getattr(self.shell, "user_ns")  # noqa: B009 - the shell is never None here
-        for device in recording.machine.devices:  # what earlier cells launched is not this cell's
-            recorder = device.timeline.recorder
-            if recorder is not None:  # a panel's, which shows what the host does meanwhile
-                recorder.wait(here.host, device.index, device.end, "%%gpuprofile")
-            here.host.wait(device.end)
+        if isinstance(recording, trace.Trace):
+            _wait_for(recording.machine)
         try:
             with recording:
                 return cell_code.run(self.shell, parsed, names)
         finally:
             self._show(recording, parsed.name, args)
 
-    def _show(self, recording: Trace, name: str, args: SimpleNamespace) -> None:
+    def _show(self, recording: Recording, name: str, args: SimpleNamespace) -> None:
         print(recording.described())
         for finding in launch_bound(recording):
             print(finding)
         if not recording.totals:
-            print("Nothing ran on a simulated GPU.")
+            print("Nothing ran on a real GPU." if session.watched() is not None else "Nothing ran on a simulated GPU.")
         elif not args.no_figure:
             self._draw(recording)
         for text in _lines(recording, name, args.top):
@@ -81,7 +79,7 @@ class GpuProfileMagics(Magics):
             except OSError as error:
                 print(f"{args.chrome} could not be written: {error.strerror}.")
 
-    def _draw(self, recording: Trace) -> None:
+    def _draw(self, recording: Recording) -> None:
         """Show the figure, or the table where no figure can be shown."""
         if getattr(self.shell, "kernel", None) is None:  # at IPython's prompt, plotly would open a browser
             print(recording.summary(top=10))
@@ -96,7 +94,16 @@ class GpuProfileMagics(Magics):
             print("(pip install plotly nbformat draws a timeline here.)")
 
 
-def _lines(recording: Trace, name: str, top: int) -> list[str]:
+def _wait_for(machine: Machine) -> None:
+    """Let the host wait for what earlier cells launched: it is not this cell's."""
+    for device in machine.devices:
+        recorder = device.timeline.recorder
+        if recorder is not None:  # a panel's, which shows what the host does meanwhile
+            recorder.wait(here.host, device.index, device.end, "%%gpuprofile")
+        here.host.wait(device.end)
+
+
+def _lines(recording: Recording, name: str, top: int) -> list[str]:
     """The source lines that took the most time of a device or of the host, and the others together.
 
     Kernels and copies apart: the time in which a device is busy is that of kernels and collectives, as in `Trace.busy`.

@@ -9,7 +9,7 @@ from IPython.core.magic import Magics, cell_magic, magics_class, output_can_be_s
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
-from fakegpu_lab import trace
+from fakegpu_lab import session, trace
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.recording_views.kernel_card.card import KernelCard
 from fakegpu_lab.user_code import cell_code, magic_line
@@ -37,7 +37,7 @@ class KernelMagics(Magics):
         __tracebackhide__ = True
         args = magic_line.parse(self.kernel, line)
         try:
-            recording = trace.record()
+            recording = trace.Trace(session.machine())
         except FakeGpuError as error:
             raise UsageError(str(error)) from None
         parsed = cell_code.parse(self.shell, cell)

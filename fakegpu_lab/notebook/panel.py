@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot, Snapshot
 
+    _Figure = tuple[str, Callable[[DeviceSnapshot], str]]
 
 THEMES = ("auto", "light", "dark")
 KEPT_ROWS = 150
@@ -71,6 +72,26 @@ def panel(*, live: bool | None = None, theme: str = "auto") -> Panel:
     elif theme != "auto":
         _open.widget.theme = theme
     return _open
+
+
+def watch(*, live: bool | None = None, theme: str = "auto") -> Panel:
+    """Show this computer's real GPUs in the panel, the sidebar and the status bar, while your program runs on them.
+
+    Memory is what ``torch.cuda.memory_stats`` says; utilization is what the driver (NVML) says. They are read a few
+    times a second, and no reading waits for the GPU. `disable` stops it, and so does `enable`.
+
+    Parameters
+    ----------
+    live, theme
+        As for `panel`.
+
+    Raises
+    ------
+    FakeGpuError
+        torch sees no GPU, or simulated ones hide it.
+    """
+    session.watch()
+    return panel(live=live, theme=theme)
 
 
 def opened() -> Panel | None:
@@ -164,14 +185,14 @@ class Panel:
             _open = None
 
     def __repr__(self) -> str:
-        if not session.enabled():
+        if session.shown() is None:
             return NO_MACHINE
         return str(table(session.snapshot(categories=True), "" if self.widget else self._why_static))
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
         bundle: dict[str, Any] = {"text/plain": repr(self)}
         note = "" if self.widget else self._why_static
-        if session.enabled():
+        if session.shown() is not None:
             bundle["text/html"] = picture(session.snapshot(categories=True), note)
         metadata: dict[str, Any] = {}
         if self.widget is not None:
@@ -186,20 +207,22 @@ def table(snapshot: Snapshot, note: str = "") -> Table:
     """One row for each device: its name and size, what its memory is for, and what it did."""
     shown = [device for device in snapshot.devices if device.index >= 0]
     used = [name for name in NAMES if any(_bytes(device, name) for device in shown)]
-    headers = ["device", "name", "total", *(name for name, _ in _figures(used))]
+    figures = _figures(used, snapshot)
+    headers = ["device", "name", "total", *(name for name, _ in figures)]
     rows = [
-        [f"cuda:{device.index}", device.name, capacity(device.memory.total), *(of(device) for _, of in _figures(used))]
+        [f"cuda:{device.index}", device.name, capacity(device.memory.total), *(of(device) for _, of in figures)]
         for device in shown
     ]
     return Table(headers, rows, _title(snapshot), frozenset(range(2, len(headers))), note)
 
 
 def _title(snapshot: Snapshot) -> str:
-    return f"{snapshot.spec}: memory by category, after {duration(snapshot.done_ns)} of simulated time"
+    time = f"{duration(snapshot.done_ns)}{'' if snapshot.real else ' of simulated time'}"
+    return f"{snapshot.spec}: memory by category, after {time}"
 
 
-def _figures(used: Sequence[str]) -> list[tuple[str, Callable[[DeviceSnapshot], str]]]:
-    """By name, each figure of a device, in words."""
+def _figures(used: Sequence[str], snapshot: Snapshot) -> list[_Figure]:
+    """By name, each figure of a device, in words; a real card does not count its kernels."""
 
     def held(name: str) -> Callable[[DeviceSnapshot], str]:
         return lambda device: size(_bytes(device, name))
@@ -209,7 +232,7 @@ def _figures(used: Sequence[str]) -> list[tuple[str, Callable[[DeviceSnapshot], 
         *((spoken(name), held(name)) for name in used),
         ("reserved", lambda device: size(device.memory.reserved)),
         ("peak", lambda device: size(device.memory.peak_allocated)),
-        ("kernels", lambda device: f"{device.counters.kernels:,}"),
+        *([] if snapshot.real else [("kernels", lambda device: f"{device.counters.kernels:,}")]),
         ("busy", lambda device: duration(device.time.busy_ns)),
     ]
 
@@ -231,20 +254,21 @@ def picture(snapshot: Snapshot, note: str = "") -> str:
     )
     scale = max(reserved, 1) if reserved * 10 < total else total
     used = [name for name in NAMES if any(_bytes(device, name) for device in shown)]
-    devices = "".join(f"{_bar(device, scale)}{_listed(device, used)}" for device in shown)
+    figures = _figures(used, snapshot)
+    devices = "".join(f"{_bar(device, scale)}{_listed(device, used, figures)}" for device in shown)
     end = f"<div>Each bar ends at {size(scale)}.</div>" if scale < total else ""
     said = f"<p>{html.escape(note)}</p>" if note else ""
     return f"<div><div>{html.escape(_title(snapshot))}</div>{end}{devices}{said}</div>"
 
 
-def _listed(device: DeviceSnapshot, used: Sequence[str]) -> str:
+def _listed(device: DeviceSnapshot, used: Sequence[str], figures: Sequence[_Figure]) -> str:
     """A device's figures, each below its name; those of memory with the colour that they have in the bar."""
     colours = {spoken(name): COLOURS[name] for name in used}
     small = "font-size: 90%; white-space: nowrap"
     cells = "".join(
         f'<div role="listitem"><div style="{small}">{_swatch(colours.get(name))}{name}</div>'
         f"<div>{of(device)}</div></div>"
-        for name, of in _figures(used)
+        for name, of in figures
     )
     return (
         '<div role="list" style="display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5em, 1fr)); '

@@ -92,7 +92,8 @@ def _device_cells(device: DeviceSnapshot, *, peers: bool) -> list[str]:
 
 def status(snapshot: Snapshot) -> Table:
     """The table of the machine as it is now: one row per device."""
-    headers = ["device", "name", "total", "allocated", "peak", "reserved", "H2D", "D2H", "kernels"]
+    counted = [] if snapshot.real else ["H2D", "D2H", "kernels"]
+    headers = ["device", "name", "total", "allocated", "peak", "reserved", *counted]
     rows = [
         [
             _ordinal(device),
@@ -101,12 +102,11 @@ def status(snapshot: Snapshot) -> Table:
             size(device.memory.allocated),
             size(device.memory.peak_allocated),
             size(device.memory.reserved),
-            *_copies(device.counters, peers=False),
-            f"{device.counters.kernels:,}",
+            *([] if snapshot.real else [*_copies(device.counters, peers=False), f"{device.counters.kernels:,}"]),
         ]
         for device in snapshot.devices
     ]
-    title = f"{_machine(snapshot)}: {several(len(rows), 'simulated GPU')}"
+    title = f"{_machine(snapshot)}: {several(len(rows), 'real GPU' if snapshot.real else 'simulated GPU')}"
     return Table(headers, rows, title, frozenset(range(2, len(headers))))
 
 

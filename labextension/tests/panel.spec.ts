@@ -50,6 +50,17 @@ test('a card for each GPU, and the memory of the first as a figure that says its
   expect((parameters.lastElementChild as HTMLElement).title).toBe('1,073,741,824 bytes');
 });
 
+test('of real GPUs, it shows real time, and no counts that a card does not make', async () => {
+  await shown(state());
+  expect(text('.fg-Panel-head strong')).toBe('Simulated GPUs');
+  expect(text('.fg-Panel-clock')).toMatch(/ simulated$/);
+  expect(text('.fg-Card')).toContain('Kernels');
+  await shown(state({ spec: '2 × NVIDIA A100-SXM4-80GB', real: true }));
+  expect(text('.fg-Panel-head strong')).toBe('Real GPUs');
+  expect(text('.fg-Panel-clock')).toBe('2 × NVIDIA A100-SXM4-80GB · 30 ns');
+  expect(text('.fg-Card')).not.toContain('Kernels');
+});
+
 test('each part is a tab, with its figures or why there are none', async () => {
   const panel = await shown(state());
   const tabs = [...document.querySelectorAll<HTMLElement>('[role=tab]')];

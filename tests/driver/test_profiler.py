@@ -498,7 +498,7 @@ def test_a_trace_has_its_window_addresses_and_requests_that_failed(machine: Any,
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     memory = [event["args"] for event in events if event["name"] == "[memory]" and event["args"]["Device Type"] == 1]
-    assert {"Device Type": 1, "Device Id": 0, "Bytes": 512, "Addr": x.data_ptr()} in memory
+    assert {"Device Type": 1, "Device Id": 0, "Bytes": 512, "Addr": x.data_ptr(), "Total Allocated": 512} in memory
     (failed,) = (event["args"] for event in events if event["name"] == "[OutOfMemory]")
     assert failed == {"Device Type": 1, "Device Id": 0, "Bytes": 1 << 42}
     span, _, begin, end = events[-4:]

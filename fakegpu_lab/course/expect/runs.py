@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from fakegpu_lab import session
 from fakegpu_lab import trace as traces
 from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import report, running_check, student_line, subject
@@ -45,7 +46,7 @@ def run(function: Callable[..., T], *arguments: Any, hint: str = "", **named: An
     check = running_check()
     try:
         _synchronize()
-        with traces.record() as trace:
+        with _recorded() as trace:
             returned = function(*arguments, **named)
     except BaseException as error:
         if check is not None:
@@ -78,12 +79,28 @@ def recording_of(trace: Run) -> SeenTrace:
     return found
 
 
+def _recorded() -> Trace:
+    """A recording of the simulated GPUs, to be begun.
+
+    Raises
+    ------
+    FakeGpuError
+        Real ones are in use, or there are none.
+    """
+    if session.watched() is not None:
+        raise FakeGpuError(
+            "This check looks at what simulated GPUs did, and a real one is in use: enable simulated ones with "
+            "%fakegpu a100, and run the exercise's cell again."
+        )
+    return traces.Trace(session.machine())
+
+
 def _recording(trace: Run) -> Trace:
     if type(trace) is traces.Trace:  # a class that inherits from it could say what it likes
         return trace
     if callable(trace):
         _synchronize()
-        with traces.record() as recording:
+        with _recorded() as recording:
             trace()
         return recording
     if trace is not None:  # made by hand: it could say what it likes, and is no reason to look at another run
@@ -98,6 +115,8 @@ def _recording(trace: Run) -> Trace:
             raise FakeGpuError("the exercise's cell stopped with an error: fix that first")
         if check.attempt is not None and check.attempt.trace is not None:
             return check.attempt.trace
+    if session.watched() is not None:
+        _recorded()
     raise FakeGpuError("There is no recording to check: run the exercise's cell again, with its %%exercise line.")
 
 

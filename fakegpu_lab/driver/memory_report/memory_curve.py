@@ -55,7 +55,13 @@ class Curve:
 
     def take(self, ns: ArrayLike, codes: ArrayLike, changes: ArrayLike) -> None:
         """Take in events: the time, code and change of each; see `live_memory.EVENTS`."""
-        states = self._states(np.asarray(ns), np.asarray(codes), np.asarray(changes))
+        self._add(self._states(np.asarray(ns), np.asarray(codes), np.asarray(changes)))
+
+    def put(self, row: Row) -> None:
+        """Take in a state that was read: a whole row, not earlier than the last one."""
+        self._add(np.array([row], np.int64))
+
+    def _add(self, states: Whole) -> None:
         self._last = states[-1]
         self.held = int(states[-1, 1:-1].sum())
         wide = max(self._wide, _width(states, ROWS // 2))

@@ -129,7 +129,7 @@ class Session(Recorder):
             self.mark(host.now, "allocation")
         if self.memory:
             self._blocks[address] = block
-            self.lane(host).append(("memory", host.now, device, block, address))
+            self.lane(host).append(("memory", host.now, device, block, address, held))
 
     def freed(self, host: Host, address: int, uses: Uses | None = None, category: str = "") -> None:
         """A block was given back; the size of one that was taken before the profiler started is unknown."""

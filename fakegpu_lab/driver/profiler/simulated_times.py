@@ -162,9 +162,10 @@ class Walk:
     def _take(self, item: tuple[Any, ...]) -> None:
         kind = item[0]
         if kind in ("memory", "out of memory"):
-            _, now, device, nbytes, address = item
+            _, now, device, nbytes, address, *held = item
             event = self._new("[memory]" if kind == "memory" else "[OutOfMemory]", "cpu_instant_event")
             event.args |= {"Addr": address} if kind == "memory" else {}
+            event.args |= {"Total Allocated": held[0]} if held else {}
             event.fields |= {"device_type": DeviceType.CUDA, "device_index": device, "nbytes": nbytes}
             self._points += [(now, True, event), (now, False, event)]
         elif kind == "wait":

@@ -113,7 +113,8 @@ class Telemetry(_Frozen):
     note: str = Field(description="why there is nothing to show and what to do; empty if there is")
     spec: str = Field(description="the text that the machine was made from, e.g. a100:2")
     compute: str
-    now_ns: int = Field(description="simulated time")
+    real: bool = Field(default=False, description="real cards, which do not count kernels and copies; times are real")
+    now_ns: int = Field(description="simulated time; of real cards, since they are watched")
     busy: bool = Field(description="whether a cell runs")
     columns: tuple[str, ...] = COLUMNS
     devices: tuple[DeviceSnapshot, ...] = Field(description="all; in an update those that changed")

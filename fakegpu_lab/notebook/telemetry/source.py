@@ -11,16 +11,19 @@ from fakegpu_lab import session
 from fakegpu_lab.advice import advise as trace_advice
 from fakegpu_lab.driver.memory_report.live_categories import Watch
 from fakegpu_lab.driver.memory_report.memory_curve import kept
+from fakegpu_lab.hardware.machine import Machine
 from fakegpu_lab.hardware.time.clock import latest
 from fakegpu_lab.notebook.telemetry.messages import Advice, LastError, Telemetry
 from fakegpu_lab.notebook.telemetry.rolling_window import Windows, totals
+from fakegpu_lab.real import nvml
+from fakegpu_lab.real.watch import Watch as RealWatch
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from fakegpu_lab.driver.memory_report.memory_curve import Curve
-    from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.snapshot import DeviceSnapshot
     from fakegpu_lab.notebook.telemetry.messages import CollectiveTotal, DeviceAllocations, Row, Timeline
+    from fakegpu_lab.real.cards import Cards
 
 ADVICE = 6
 """The most findings that are sent, the costliest first."""
@@ -32,6 +35,12 @@ NEW_ROWS = 240
 """The most new rows of a card that an update has; of more, the lowest, highest and last of each stretch of time."""
 
 NO_MACHINE = "There is no simulated GPU in this notebook. %fakegpu a100:2 enables two."
+
+
+NOT_COUNTED = (
+    "A real GPU counts neither kernels nor copies, and its timeline is not recorded all the time: "
+    "lab.record() records them."
+)
 
 
 class Source:
@@ -47,23 +56,25 @@ class Source:
         self.curves: dict[int, Curve] = {}
         self.steps: list[tuple[int, int]] = []
         self.now_ns = 0
-        self.machine: Machine | None = None
+        self.machine: Machine | Cards | None = None
         self.utilisation: dict[int, float] = {}
         self.devices: tuple[DeviceSnapshot, ...] = ()
-        self._watch: Watch | None = None
+        self._watch: Watch | RealWatch | None = None
         self.windows: Windows | None = None
         self._before: dict[int, tuple[int, int]] = {}
 
     def open(self) -> None:
-        """Start to watch the enabled machine, and those that replace it."""
+        """Start to watch the enabled machine, or the real cards, and those that replace them."""
         if self._changed not in session.on_change:
             session.on_change.append(self._changed)
-            self._changed(session.machine() if session.enabled() else None)
+            session.on_watch.append(self._changed)
+            self._changed(session.shown())
 
     def close(self) -> None:
         """Stop watching; what is known stays."""
         if self._changed in session.on_change:
             session.on_change.remove(self._changed)
+            session.on_watch.remove(self._changed)
         self._stop()
 
     def _stop(self) -> None:
@@ -73,7 +84,7 @@ class Source:
             self._watch.stop()
             self._watch = None
 
-    def _changed(self, machine: Machine | None) -> None:
+    def _changed(self, machine: Machine | Cards | None) -> None:
         with self.lock:
             self._stop()
             self.machine = machine
@@ -82,18 +93,24 @@ class Source:
             self.epoch += 1
             self.steps = []
             self.error = None
+            self.advice = ()
             self.now_ns = 0
             self.utilisation = {}
             self._before = {}
-            self._watch = Watch(machine)
+            if isinstance(machine, Machine):
+                self._watch = Watch(machine)
+                self.windows = Windows(machine)
+                self._watch.on_step.append(self.windows.stepped)
+            else:
+                self._watch = RealWatch(machine)
+                self.windows = None
+                self.advice = (Advice(rule="Real GPUs", text=f"{NOT_COUNTED} {nvml.why_missing()}".strip(), line=""),)
             self.curves = self._watch.curves
-            self.windows = Windows(machine)
-            self._watch.on_step.append(self.windows.stepped)
             # A front end may open the comm while a cell runs: then this is not the cell's thread.
             other_thread = self.busy and threading.current_thread() is not threading.main_thread()
             self._watch.start()
             if not other_thread:
-                if self.busy:
+                if self.busy and self.windows is not None:
                     self.windows.begin()
                 self._watch.look()
 
@@ -102,8 +119,9 @@ class Source:
     def begin(self) -> None:
         """Note that a cell begins."""
         self.busy = True
-        if self._watch is not None and self.windows is not None:
+        if self._watch is not None:
             self._watch.begin()
+        if self.windows is not None:
             self.windows.begin()
 
     def end(self, error: BaseException | None = None) -> None:
@@ -114,8 +132,9 @@ class Source:
             named = re.search(r"(?:GPU |cuda:)(\d+)", str(error))
             message = text[0][:300] if text else ""
             self.error = LastError(kind=type(error).__name__, message=message, device=int(named[1]) if named else None)
-        if self._watch is not None and self.windows is not None:
-            self.windows.end()
+        if self._watch is not None:
+            if self.windows is not None:
+                self.windows.end()
             self._watch.look(thorough=True)
             self._advise()
 
@@ -144,10 +163,13 @@ class Source:
             if machine is None or watch is None:
                 return
             self.steps = [*self.steps, *watch.take()][-STEPS:]
-            self.now_ns = max(self.now_ns, latest())
+            self.now_ns = max(self.now_ns, latest() if isinstance(machine, Machine) else machine.now_ns)
             self.devices = machine.snapshot().devices
             for device in self.devices:
-                self._measure(device)
+                if isinstance(machine, Machine):
+                    self._measure(device)
+                elif (share := machine.readings(device.index).utilization) is not None:
+                    self.utilisation[device.slot] = share
 
     def status(self) -> _Status:
         """What every message has, beside what is new to its reader."""
@@ -234,6 +256,7 @@ class Reader:
                 note="" if machine is not None else NO_MACHINE,
                 spec=machine.spec.text if machine is not None else "",
                 compute=machine.compute if machine is not None else "real",
+                real=machine is not None and not isinstance(machine, Machine),
                 now_ns=source.now_ns,
                 busy=source.busy,
                 devices=source.devices if whole else devices,

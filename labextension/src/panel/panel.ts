@@ -75,11 +75,11 @@ export class Panel {
     }
     this.node = h(
       'section',
-      { class: 'fg-Views fg-Panel', 'aria-label': 'Simulated GPUs' },
+      { class: 'fg-Views fg-Panel', 'aria-label': 'GPUs' },
       h(
         'header',
         { class: 'fg-Panel-head' },
-        h('strong', {}, 'Simulated GPUs'),
+        this._title,
         this._status,
         this._clock,
         this._device,
@@ -183,7 +183,14 @@ export class Panel {
       this._figures.since = 0;
       this._slot = devices[0]!.slot;
     }
-    say(this._clock, `${model.spec} · ${duration(model.doneNs)} simulated`);
+    const time = duration(model.doneNs);
+    say(this._clock, `${model.spec} · ${model.real ? time : `${time} simulated`}`);
+    mark(
+      this._clock,
+      'title',
+      model.real ? 'time since the GPUs are watched' : 'simulated time since the GPUs were enabled'
+    );
+    say(this._title, model.real ? 'Real GPUs' : 'Simulated GPUs');
     this._fillDevices(devices);
     this._showCards(model, devices);
     const advice = this._tabs.querySelector<HTMLElement>('[data-tab=advice]')!;
@@ -312,10 +319,8 @@ export class Panel {
   private _painter = new Painter(() => this._show());
   private _figures: Figures;
   private _status = h('span', { class: 'fg-Panel-status', role: 'status' });
-  private _clock = h('span', {
-    class: 'fg-Panel-clock',
-    title: 'simulated time since the GPUs were enabled'
-  });
+  private _title = h('strong', {}, 'Simulated GPUs');
+  private _clock = h('span', { class: 'fg-Panel-clock' });
   private _why = h('p', { class: 'fg-Section-why' });
   private _error = h('div', { class: 'fg-Error', role: 'status', tabindex: 0 });
   private _cards = h('div', { class: 'fg-Cards' });

@@ -29,6 +29,7 @@ export class Model {
   enabled = false;
   note = '';
   spec = '';
+  real = false;
   compute = 'real';
   nowNs = 0;
   busy = false;
@@ -73,6 +74,7 @@ export class Model {
     this.enabled = message.enabled;
     this.note = message.note;
     this.spec = message.spec;
+    this.real = message.real;
     this.compute = message.compute;
     this.nowNs = message.nowNs;
     this.busy = message.busy;

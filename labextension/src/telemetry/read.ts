@@ -250,6 +250,7 @@ function message(found: Fields): IMessage {
     enabled: Boolean(found.enabled),
     note: textOr(found.note, 'note'),
     spec: textOr(found.spec, 'spec'),
+    real: found.real === true,
     compute: textOr(found.compute, 'compute', 'real'),
     nowNs: numberOr(found.now_ns, 'now_ns'),
     busy: Boolean(found.busy),

@@ -165,6 +165,8 @@ export interface IMessage {
   enabled: boolean;
   note: string;
   spec: string;
+  /** Whether these are real GPUs, which count neither kernels nor copies; times are real then. */
+  real: boolean;
   compute: string;
   nowNs: number;
   busy: boolean;

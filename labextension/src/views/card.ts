@@ -142,7 +142,7 @@ export class Card {
         busy
       )
     );
-    this._tell(this._lines(device, options));
+    this._tell(model.real ? [] : this._lines(device, options));
   }
 
   private _lines({ counters }: IDevice, options: ICardOptions): [string, string][] {

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F  # noqa: N812 - its name everywhere
 
-from recording.common import DEVICE, attempt, settle
+from .common import DEVICE, attempt, settle
 
 Call = Callable[[], Any]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from recording.common import DEVICE, MIB, attempt, memory, refusal, settle
+from .common import DEVICE, MIB, attempt, memory, refusal, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ def _splits() -> Iterator[Stage]:
     large = [_take(3 * MIB) for _ in range(7)]
     yield _stage("seven blocks of 3 MiB")
     del large[2:4]
-    yield _stage("two neighbours freed")
+    yield _stage("two neighbors freed")
     six = _take(6 * MIB)
     yield _stage("6 MiB in their place")
     del six, large, small, again

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from recording.common import attempt
+from .common import attempt
 
 
 def _properties() -> dict[str, Any]:

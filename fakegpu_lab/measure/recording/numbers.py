@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional as F  # noqa: N812 - its name everywhere
 
-from recording.common import DEVICE, attempt
+from .common import DEVICE, attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its name everywhere
 
-from recording.common import DEVICE, attempt
+from .common import DEVICE, attempt
 
 Cast = Callable[[torch.Tensor], torch.Tensor]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional as F  # noqa: N812 - its name everywhere
 
-from recording.common import DEVICE, attempt, memory, settle
+from .common import DEVICE, attempt, memory, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its name everywhere
 
-from recording.common import DEVICE, attempt, refusal
+from .common import DEVICE, attempt, refusal
 
 Cases = dict[str, Callable[[], Any]]
 

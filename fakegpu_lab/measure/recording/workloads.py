@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its name everywhere
 from torch.nn.attention import SDPBackend
 
-from recording import models
-from recording.common import DEVICE, MIB, attempt, memory, refusal, settle
+from . import models
+from .common import DEVICE, MIB, attempt, memory, refusal, settle
 
 Optimizer = Callable[..., torch.optim.Optimizer]
 Phases = dict[str, dict[str, int]]
