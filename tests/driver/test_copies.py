@@ -26,3 +26,15 @@ def test_a_number_copied_into_a_tensor_comes_from_the_host(machine: Any) -> None
     with lab.record() as trace:
         target.copy_(2.0)
     assert [(transfer.kind, transfer.nbytes, transfer.pinned) for transfer in trace.transfers] == [("h2d", 24, False)]
+
+
+@pytest.mark.parametrize("source", ["cuda", "cpu"])
+def test_a_copy_into_a_part_of_a_tensor_moves_only_that_part(machine: Any, source: str) -> None:
+    """A cache of keys is filled token by token: each copy costs what it writes, not the size of the whole cache."""
+    cache = torch.zeros(8, 64, 1024, device="cuda")
+    token = torch.ones(8, 1, 1024, device=source)
+    with lab.record() as trace:
+        cache[:, 5:6] = token
+    moved = [kernel.nbytes // 2 for kernel in trace.kernels] + [transfer.nbytes for transfer in trace.transfers]
+    assert moved == [token.nbytes]
+    assert cache.sum().item() == token.numel()

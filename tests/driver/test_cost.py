@@ -359,6 +359,17 @@ def test_the_corners_of_a_matrix_cost_their_bytes(card: None) -> None:
     assert one(lambda: torch.tril_indices(4096, 4096, device="cuda")).nbytes == 2 * 8 * 4096 * 4097 // 2
 
 
+def test_one_query_of_grouped_heads_takes_as_long_as_the_shared_keys(card: None) -> None:
+    """PyTorch's flash attention makes rows of one tile of the queries of a group (flash_api.cpp)."""
+    dtype = torch.bfloat16
+    q = torch.empty(64, 32, 1, 128, device="cuda", dtype=dtype)
+    whole, shared = (torch.empty(64, heads, 512, 128, device="cuda", dtype=dtype) for heads in (32, 8))
+    alone = one(lambda: F.scaled_dot_product_attention(q, whole, whole))
+    grouped = one(lambda: F.scaled_dot_product_attention(q, shared, shared, enable_gqa=True))
+    assert grouped.flops == alone.flops
+    assert 3.5 < alone.duration / grouped.duration < 4.5
+
+
 def test_packed_attention_costs_what_its_kernel_does() -> None:
     lab.enable("a100")
     aten, rows = torch.ops.aten, 512

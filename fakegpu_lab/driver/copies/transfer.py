@@ -17,7 +17,7 @@ from fakegpu_lab.driver.base.device_memory import storage_bytes, take_bytes
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, wrap
 from fakegpu_lab.driver.copies import pinned_memory
 from fakegpu_lab.driver.cost.launching import kernel, queue
-from fakegpu_lab.driver.cost.work import Work
+from fakegpu_lab.driver.cost.work import Work, nbytes_of
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.transfers import copies
 
@@ -105,7 +105,7 @@ def copy_(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if target.numel():
         on_host = source if origin is None else target
         pinned = crosses and pinned_memory.is_pinned_tensor(on_host)
-        count_copy(origin, destination, storage_bytes(target_inner), pinned=pinned, non_blocking=non_blocking)
+        count_copy(origin, destination, nbytes_of(target_inner), pinned=pinned, non_blocking=non_blocking)
         if pinned and non_blocking:
             pinned_memory.copies_until(on_host, here.host.streams[origin or destination].end)
     return target

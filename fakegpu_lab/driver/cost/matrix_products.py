@@ -124,6 +124,9 @@ def _attention_work(
     device: Device, query: Any, key: Any, value: Any, causal: bool, backward: bool, nbytes: int, which: str
 ) -> Work:
     batch, heads, length, width = query.shape
+    if which == "flash" and length == 1 and heads > key.shape[1] and not backward:
+        # the queries of a group become the rows of one tile: seqlenq_ngroups_swapped (flash_api.cpp)
+        heads, length = key.shape[1], heads // key.shape[1]
     columns = key.shape[-2]
     products = 2 * batch * heads * length * columns
     flops = products * (width + value.shape[-1])
