@@ -188,7 +188,7 @@ def _changes() -> Finding:
     from fakegpu_lab.driver.base import changes
 
     if not changes.lacking:
-        return Finding("ok", f"torch has all of the {len(changes.patches.places)} attributes that are changed")
+        return Finding("ok", f"torch has all of the {len(changes.patches)} attributes that are changed")
     absent = ", ".join(f"{row.path} ({row.why})" for row in changes.lacking)
     return Finding("no", f"torch {torch.__version__} has no {absent}", _REPORT)
 

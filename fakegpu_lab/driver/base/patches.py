@@ -88,6 +88,10 @@ class Patches:
             if name and old is not _MISSING and not isinstance(owner, dict)
         ]
 
+    def __len__(self) -> int:
+        """How many changes are not yet undone."""
+        return len(self._done)
+
     def made(self, owner: Any, name: str, otherwise: Any) -> Any:
         """What `set` has put there; `otherwise` where it has put nothing, or that is undone."""
         return self._set.get((id(owner), name), otherwise)

@@ -65,7 +65,7 @@ _live: set[Sandbox] = set()
 def _runs(process: psutil.Process) -> bool:
     """Whether a process has not ended; one whose parent has not asked for its status yet has."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
 
