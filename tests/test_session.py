@@ -109,7 +109,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing_patched(
         lab.enable(spec, **options)
     assert "\n" not in str(caught.value)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
-    assert not install.patches.places
+    assert not install.patches
     assert not session.enabled()
     assert inheritance.VARIABLE not in os.environ
 
@@ -149,7 +149,7 @@ def test_an_error_while_patching_leaves_the_old_machine_working(monkeypatch: pyt
     assert lab.machine() is machine
     assert (tensor + 1).device == torch.device("cuda", 1)
     lab.disable()
-    assert not install.patches.places
+    assert not install.patches
 
 
 # --- disabling puts torch back ----------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def test_the_installed_torch_has_all_that_is_changed_and_a_machine_makes_few_cha
     program = (
         "import fakegpu_lab as lab\nlab.enable('a100:2')\n"
         "from fakegpu_lab.driver import install\nfrom fakegpu_lab.driver.base import changes\n"
-        "print([row.path for row in changes.lacking], len(install.patches.places))"
+        "print([row.path for row in changes.lacking], len(install.patches))"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     lacking, _, count = told.rpartition(" ")
@@ -106,7 +106,7 @@ def test_wrappers_go_around_each_other_and_all_are_undone(module: Any, monkeypat
     assert [row.why for row in rows] == ["one; ten", "a state"]
     changes.apply(rows)
     assert module.double(4) == 90
-    assert len(changes.patches.places) == 2
+    assert len(changes.patches) == 2
     changes.patches.undo()
     assert module.double is double
     assert calls == ["begun", "ended"]
