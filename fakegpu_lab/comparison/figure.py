@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from fakegpu_lab.recording_views.figures import timeline, words
 from fakegpu_lab.recording_views.figures.axis import Axis, unit_of
 from fakegpu_lab.recording_views.figures.plotly_needed import need_plotly
 from fakegpu_lab.recording_views.figures.theme import BARS as BAR_COLOURS
-from fakegpu_lab.recording_views.figures.theme import layout, theme
+from fakegpu_lab.recording_views.figures.theme import layout, plain, theme
 from fakegpu_lab.recording_views.kernel_classes import CLASSES
 from fakegpu_lab.recording_views.lanes import Lane, lanes, thinned
 
@@ -67,7 +66,7 @@ def figure(before: Side, after: Side, theme_name: str | None) -> Any:
     top = 12 + timeline.LINE_PX * len(lines)
     drawn.update_layout(
         **layout(used),
-        title={"text": "<br>".join(map(html.escape, lines)), "font": {"size": 13}, "x": 0.01, "xanchor": "left",
+        title={"text": "<br>".join(map(plain, lines)), "font": {"size": 13}, "x": 0.01, "xanchor": "left",
                "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 10}},
         barmode="overlay",
         bargap=0,
@@ -83,7 +82,7 @@ def figure(before: Side, after: Side, theme_name: str | None) -> Any:
                "spikemode": "across", "spikethickness": 1, "spikedash": "dot"},
         yaxis={"range": [0.4, len(rows) + 0.6], "fixedrange": True, "showgrid": False, "automargin": True,
                "tickvals": [len(rows) - place for place in range(len(rows))],
-               "ticktext": [f"{html.escape(lane.label)} " for lane in rows], "zeroline": False},
+               "ticktext": [f"{plain(lane.label)} " for lane in rows], "zeroline": False},
         legend={"orientation": "h", "x": 0, "xanchor": "left", "y": -60 / height, "yanchor": "top",
                 "itemclick": False, "itemdoubleclick": False},
     )  # fmt: skip
@@ -111,7 +110,7 @@ def _mark(drawn: Any, groups: Sequence[tuple[Side, list[Lane]]], rows: int, axis
     place = rows
     for side, its in groups:
         drawn.add_annotation(
-            text=f"<b>{html.escape(side.label)}</b> {duration(side.elapsed_ns)}", x=0, xref="paper", xanchor="left",
+            text=f"<b>{plain(side.label)}</b> {duration(side.elapsed_ns)}", x=0, xref="paper", xanchor="left",
             y=place - 0.1, yanchor="middle", showarrow=False,
         )  # fmt: skip
         at = axis.at(side.elapsed_ns)

@@ -166,7 +166,7 @@ class Side:
     @property
     def simulated(self) -> bool:
         """Whether the times are those of a simulation, also if they were read from a file."""
-        return self.recorded.machine is not None or bool(getattr(self.recorded, "simulated", False))
+        return self.recorded.simulated
 
     @property
     def all_flops(self) -> int | None:

@@ -36,6 +36,7 @@ class Written:
     began_ns: int = 0
     host_times: HostTimes = field(default_factory=HostTimes)
     machine: Any = None
+    simulated: bool = False
     origin: str = "a test"
     cards: Mapping[int, str] = field(default_factory=lambda: {0: "a card", 1: "a card"})
     allocations: list[Any] = field(default_factory=list)
