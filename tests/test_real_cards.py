@@ -85,7 +85,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
         command = [sys.executable, "-m", "fakegpu_lab", "run", "-q", "-d", "a100:2", "--compute", "meta"]
         environment = {**os.environ, session.TREAT_AS_REAL: "1"}
         done = subprocess.run(
-            [*command, str(script), kind], capture_output=True, text=True, env=environment, timeout=300, check=False
+            [*command, str(script), kind], capture_output=True, text=True, env=environment, timeout=600, check=False
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
@@ -329,7 +329,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     for kind in ("real", "simulated"):
         command = [sys.executable, "-m", "fakegpu_lab", "run", "-q", "-d", "a100", str(script), kind]
         environment = {**os.environ, session.TREAT_AS_REAL: "1"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
         found[kind] = json.loads(done.stdout)
     return found
