@@ -6,7 +6,7 @@ import secrets
 
 
 def draw(low: int, high: int) -> int:
-    """Draw a whole number, anew each time the check runs; it expects nothing.
+    """Draw a whole number, another one whenever the check runs; it expects nothing.
 
     It comes from the system, so that no seed that a program sets makes it known. Use it for values, seeds and sizes
     that neither simulated times nor memory depend on.
