@@ -23,7 +23,8 @@ export function chooses(source: string): boolean {
     .filter(one => one !== '' && !one.startsWith('#'));
   const enabling = lines.filter(
     one =>
-      /^%fakegpu\s+\S/.test(one) && !/^%fakegpu\s+(off|reset|panel|footer|profiles|real)\b/.test(one)
+      /^%fakegpu\s+\S/.test(one) &&
+      !/^%fakegpu\s+(off|reset|panel|footer|profiles|real)\b/.test(one)
   );
   return enabling.length === 1 && lines.every(one => one === enabling[0] || one === LOAD);
 }
