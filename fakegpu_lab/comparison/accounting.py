@@ -37,10 +37,10 @@ KINDS = {
     "dispatch": "idle: the host is in PyTorch's C++",
     "launch": "idle: the host launches",
     "host waits": "idle: the host waited for the GPU",
-    "host works": "idle: the host does other work",
+    "host works": "idle: the host does something else",
     "loading": "idle: waits for the DataLoader",
-    "queued": "idle: work is queued, and waits",
-    "nothing": "idle: nothing more to do",
+    "queued": "idle: what was launched has not begun yet",
+    "nothing": "idle: after the last work",
 }
 """The kinds of slices, with their names for people, in the order in which tables show them."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.comparison.causes import LEAST, work
 from fakegpu_lab.formatting.units import amount, duration, several
+from fakegpu_lab.recording_views.recorded import device_records
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.comparison.causes import Cause, Pair
     from fakegpu_lab.comparison.sides import Side
+    from fakegpu_lab.recording_views.recorded import Recorded
 
 SAME = 0.005
 """Times that differ by less are called the same."""
@@ -36,7 +39,8 @@ def _result(pair: Pair) -> str:
         return f"{second} is as fast as {first}: {times}."
     ratio = max(old, new) / max(min(old, new), 1)
     if ratio < 1.1:
-        return f"{second} is {100 * (ratio - 1):.1f}% {'faster' if new < old else 'slower'} than {first}: {times}."
+        less = f"{100 * abs(new - old) / old:.1f}% {'less' if new < old else 'more'} time"
+        return f"{second} takes {less} than {first}: {times}."
     return f"{second} {_speed(old, new)} as {first}: {times}."
 
 
@@ -51,21 +55,30 @@ def _context(pair: Pair) -> list[str]:
     old_ns, new_ns = pair.both(lambda side: side.elapsed_ns)
     found = []
     if old.cards != new.cards:
-        found.append(f"It ran on {_cards(new.cards)} instead of {_cards(old.cards)}.")
+        found.append(
+            f"{_name(pair, new)} ran on {_cards(new.cards)} instead of {_cards(old.cards)}: some or all of the "
+            "difference is theirs."
+        )
         if len(old.devices) != len(new.devices):
             found.append("Times are per GPU; kernels are those of the first GPU.")
     if old.simulated != new.simulated:
         one, other = (old, new) if old.simulated else (new, old)
-        kernels = [duration(side.means["kernels"] * pair.share(side)) for side in (one, other)]
-        first = f", which leaves out first uses ({duration(one.first_use_ns)})" if one.first_use_ns else ""
+        kernels = pair.both(lambda side: side.means["kernels"])
+        first = f", without what CUDA takes to start ({duration(one.first_use_ns)})" if one.first_use_ns else ""
         found.append(
-            f"{_name(pair, one)} is simulated{first}, and {_name(pair, other)} was measured: kernels alone took "
-            f"{kernels[0]} and {kernels[1]}."
+            f"The times of {one.label} are simulated{first}; those of {other.label} were measured. "
+            f"Kernels alone took {duration(kernels[1])} instead of {duration(kernels[0])}."
         )
+    found += [
+        f"The first {start:.1f} s of {side.label} are mostly CUDA, which starts: compare .part({start:.1f}) of that "
+        "recording."
+        for side in pair.sides
+        if (start := _started(side.recorded)) is not None
+    ]
     if any(side.recorded.dropped[kind] for side in pair.sides for kind in ("kernels", "transfers", "collectives")):
         found.append("A recording was full, so the causes are those of what was kept.")
     if old.steps != new.steps and min(old.steps, new.steps) > 1:
-        found.append(f"It has {several(new.steps, 'step')} instead of {old.steps:,}{_compared(pair)}.")
+        found.append(f"{_name(pair, new)} has {several(new.steps, 'step')} instead of {old.steps:,}{_compared(pair)}.")
     flops = [each * len(side.devices) * pair.share(side) for each, side in zip(work(old, new), pair.sides, strict=True)]
     if min(flops) > 0 and abs(flops[1] - flops[0]) > _WORK * max(flops):
         found.append(
@@ -74,6 +87,21 @@ def _context(pair: Pair) -> list[str]:
             f"{_speed(old_ns * flops[1], new_ns * flops[0])}."
         )
     return found
+
+
+def _started(recorded: Recorded) -> float | None:
+    """When a real card's recording goes on after its start: seconds, if that was more than half of it.
+
+    The start ends with the last time in which the devices idle for more than a hundredth of the recording.
+    """
+    whole = recorded.ended_ns - recorded.began_ns
+    until, found = recorded.began_ns, recorded.began_ns
+    for one in sorted(device_records(recorded), key=lambda record: record.start_ns) if not recorded.simulated else ():
+        if one.start_ns - until > whole / 100:
+            found = one.start_ns
+        until = max(until, one.end_ns)
+    start = math.floor((found - recorded.began_ns) / 1e8) / 10
+    return start if start > whole / 2e9 else None
 
 
 def _times(ratio: float) -> str:

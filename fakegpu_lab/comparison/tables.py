@@ -32,13 +32,16 @@ def time(pair: Pair) -> Table:
     rows.append(_row("elapsed", *pair.both(lambda side: side.elapsed_ns)))
     notes = [note for side in pair.sides if (note := note_of_dropped(side.recorded))]
     notes += [
-        f"{side.label}: first uses took the host {duration(side.first_use_ns)} more, which its elapsed time leaves out."
+        f"In {side.label}, what CUDA uses for the first time took the host {duration(side.first_use_ns)} more, which "
+        "its elapsed time leaves out."
         for side in pair.sides
         if side.first_use_ns
     ]
     several = max(len(side.devices) for side in pair.sides) > 1
     title = f"Where the time went{', mean of the GPUs' if several else ''}{', per step' if pair.per_step else ''}"
-    return Table(["the GPU", *_labels(pair), "difference", "%"], rows, title, frozenset({1, 2, 3, 4}), "\n".join(notes))
+    return Table(
+        ["time of the GPU", *_labels(pair), "difference", "%"], rows, title, frozenset({1, 2, 3, 4}), "\n".join(notes)
+    )
 
 
 def by_device(pair: Pair) -> Table:
@@ -82,7 +85,7 @@ def kernels(pair: Pair, top: int | None = 10) -> Table:
         ])  # fmt: skip
     first = f": the first {top} of {len(changed):,}" if top is not None and len(changed) > top else ""
     title = f"What changed{', per step' if pair.per_step else ''}{first}"
-    headers = ["kernel, copy", "module or line", "phase", "is", "calls", *_labels(pair), "difference", "%"]
+    headers = ["kernel, copy", "module or line", "phase", "change", "calls", *_labels(pair), "difference", "%"]
     return Table(headers, rows, title, frozenset(range(4, len(headers))))
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from fakegpu_lab.formatting.units import duration
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.hardware.time.records import Record
+from fakegpu_lab.opened.device_work import OpenedRecords
 from fakegpu_lab.recording import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fakegpu_lab.opened.device_work import HostTimes, OpenedRecords
+    from fakegpu_lab.opened.device_work import HostTimes
     from fakegpu_lab.recording_views.allocations import Allocations
+
+T = TypeVar("T", bound=Record)
 
 
 class OpenedTrace(Recording):
@@ -75,6 +80,55 @@ class OpenedTrace(Recording):
     def host_times(self) -> HostTimes:
         """What launches took the host, as recorded."""
         return self._host_times
+
+    def part(self, start: float = 0.0, end: float | None = None) -> OpenedTrace:
+        """A part of the recording, such as the steps without the half minute in which CUDA starts.
+
+        It has what began in that time on a device; waits and work of the host are cut at its ends. It has no memory.
+
+        Parameters
+        ----------
+        start, end
+            Seconds since the recording began, as the axis of `figure` shows. No end: until the recording's.
+
+        Raises
+        ------
+        FakeGpuError
+            Nothing ran on a device in that time.
+        """
+        whole = self._records
+        first = whole.began_ns + round(start * 1e9)
+        last = whole.last_ns if end is None else min(whole.last_ns, whole.began_ns + round(end * 1e9))
+
+        def within(records: list[T]) -> list[T]:
+            return [one for one in records if first <= one.start_ns < last]
+
+        def cut(records: list[T]) -> list[T]:
+            overlapping = (one for one in records if one.end_ns > first and one.start_ns < last)
+            return [
+                replace(one, start_ns=max(one.start_ns, first), end_ns=min(one.end_ns, last)) for one in overlapping
+            ]
+
+        records = OpenedRecords(
+            began_ns=first,
+            kernels=within(whole.kernels),
+            transfers=within(whole.transfers),
+            collectives=within(whole.collectives),
+            waits=cut(whole.waits),
+            host_work=cut(whole.host_work),
+            dropped=whole.dropped,
+        )
+        ran = [*records.kernels, *records.transfers, *records.collectives]
+        if not ran:
+            raise FakeGpuError(
+                f"Nothing ran on a device from {start:g} s to {(last - whole.began_ns) / 1e9:g} s; {self._origin} "
+                f"takes {self.elapsed:g} s, and figure() shows when kernels ran."
+            )
+        records.last_ns = max(last, *(one.end_ns for one in ran))
+        return OpenedTrace(
+            records, self._host_times, self._cards, self._origin, ranks=self.ranks, python=self.python,
+            simulated=self._simulated, note=self._note, base_us=self.base_us,
+        )  # fmt: skip
 
     @property
     def memory_recorded(self) -> bool:

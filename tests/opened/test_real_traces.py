@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import fakegpu_lab as lab
+from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.recording_views.host_lane import launches
 from fakegpu_lab.recording_views.kernel_classes import class_of
 
@@ -188,3 +189,29 @@ def test_an_opened_recording_is_refused_by_checks() -> None:
 
     with pytest.raises(Exception, match="record"):
         runs.recording_of(lab.open(REAL / "alexnet.json.gz"))
+
+
+def test_a_part_of_a_trace_leaves_out_how_cuda_starts() -> None:
+    whole = lab.open(REAL / "alexnet.json.gz")
+    part = whole.part(43.2)
+    assert part.elapsed == pytest.approx(whole.elapsed - 43.2, abs=1e-6)
+    assert part.kernels == [kernel for kernel in whole.kernels if kernel.start_ns >= part.began_ns]
+    assert 0 < len(part.kernels) < len(whole.kernels)
+    assert part.busy() == pytest.approx(sum(kernel.duration for kernel in part.kernels), rel=0.01)
+    assert all(part.began_ns <= one.start_ns <= one.end_ns <= part.ended_ns for one in (*part.waits, *part.host_work))
+    assert sum(one.duration for one in part.host_work) < 0.3 < sum(one.duration for one in whole.host_work)
+    both = [whole.part(43.2, 43.3), whole.part(43.3)]
+    assert sum(len(one.kernels) for one in both) == len(part.kernels)
+    assert both[0].elapsed == pytest.approx(0.1, abs=1e-6)
+    assert "Nothing ran on a device from 1 s to 2 s; alexnet.json.gz takes 43.4" in _refused(whole, 1, 2)
+    with pytest.raises(FakeGpuError, match="says nothing about memory"):
+        part.memory()
+    assert whole.part().kernels == whole.kernels
+    assert lab.compare(part, whole.part(43.32)).sentence
+    part.figure()
+
+
+def _refused(trace: Any, start: float, end: float) -> str:
+    with pytest.raises(FakeGpuError) as raised:
+        trace.part(start, end)
+    return str(raised.value)
