@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what is built.
 export FAKEGPU_LAB_EXTENSION := built
 
-.PHONY: help lab test lint types units notebooks honest kernels docs address wheel release classroom extension clean
+.PHONY: help lab test lint types units notebooks honest cards kernels docs address wheel release classroom extension clean
 
 help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
@@ -60,6 +60,10 @@ notebooks: $(VENV)/.test
 # Every honest notebook of every lesson, graded: `make units` grades one of each.
 honest: $(VENV)/.test
 	$(BIN)/python -m tests.course.attacks.honest
+
+# Measures several simulated cards, as `fakegpu-lab measure` does real ones: `make units` measures one.
+cards: $(VENV)/.test
+	FAKEGPU_LAB_ALL_CARDS=1 $(BIN)/python -m pytest -q tests/test_measure.py
 
 # The plain name finds the CPU build on macOS, and wherever pip is configured to find it. If it does not, PyTorch's own
 # index has it. It is installed first and alone, so that nothing else is ever asked of that index.

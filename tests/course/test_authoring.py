@@ -95,6 +95,7 @@ def test_wrong_answers_of_one_run_get_what_each_gets_in_a_run_of_its_own(tmp_pat
     assert {one: (outcome.points, outcome.max_points) for one, outcome in known.items()} == {
         leaves_a_name: (1.0, 2.0),
         needs_that_name: (0.0, 2.0),
+        changes_torch: (0.0, 1.0),  # torch is put back, so that the solution passes after it
     }
     assert "NameError: name 'on_gpu' is not defined" in known[needs_that_name].wrong[0]
 

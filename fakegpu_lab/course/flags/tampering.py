@@ -62,10 +62,10 @@ class Pristine:
                 importlib.import_module(name)
         self._kept: list[tuple[Any, str, Any, tuple[Any, ...] | None]] = []
         self._inside = Contents(trusted)
+        self._names: list[tuple[type, frozenset[str]]] = []
         self.modules = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "fakegpu_lab"}
         for module in self.modules.values():
             self._keep(module, own=True)
-        self._names: list[tuple[type, frozenset[str]]] = []
         self._builtins = dict(vars(builtins))
         self._restore_all = vars(builtins).update
         for name in COMPARED:
@@ -90,6 +90,7 @@ class Pristine:
                     self._keep_class(value)
 
     def _keep_class(self, owner: type) -> None:
+        self._names.append((owner, frozenset(vars(owner))))
         for name, value in list(vars(owner).items()):
             inner = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
             if isinstance(inner, types.FunctionType):
@@ -126,8 +127,8 @@ class Pristine:
                 right = _with_driver(kind, name, None)
                 if right is not None and now is not right:
                     setattr(kind, name, right)
-                elif right is None and (from_cell(now) or any(name in vars(base) for base in kind.__mro__[1:])):
-                    delattr(kind, name)  # it hid an inherited method
+                elif right is None and (from_cell(now) or _hides_a_method(kind, name)):
+                    delattr(kind, name)
                 else:
                     continue
                 restored.append(f"{kind.__module__}.{kind.__name__}.{name}")
@@ -136,6 +137,12 @@ class Pristine:
                 sys.modules[name] = module
                 restored.append(f"sys.modules[{name!r}]")
         return restored
+
+
+def _hides_a_method(kind: type, name: str) -> bool:
+    """Whether a class inherits a method or a property of that name: what it has itself is in the way."""
+    inherited = next((vars(base)[name] for base in type.mro(kind)[1:] if name in vars(base)), None)
+    return hasattr(type(inherited), "__get__")
 
 
 def _with_driver(owner: Any, name: str, value: object) -> object:

@@ -77,9 +77,14 @@ def released(source: Any) -> Any:
     except Exception as error:
         raise FakeGpuError(f"nbgrader refuses the notebook ({type(preprocessor).__name__}): {error}") from None
     notebook.metadata.pop("widgets", None)
+    return _folded(notebook)
+
+
+def _folded(notebook: Any) -> Any:
+    """Fold the checks of a notebook: what they compare is not read by accident."""
     for cell in notebook.cells:
         if cell.cell_type == "code" and cell.source.startswith("%%check "):
-            cell.metadata["jupyter"] = {"source_hidden": True}  # folded: what a check compares is not read by accident
+            cell.metadata["jupyter"] = {"source_hidden": True}
     return notebook
 
 
@@ -215,7 +220,7 @@ def after_feedback(assignment: str, student: str, notebooks: list[str]) -> None:
 
 
 def after_nbgrader(assignment: str, student: str, notebooks: list[str]) -> None:
-    """Nbgrader's hook after ``generate_assignment``: removes the author's wrong solutions from ``lesson.yaml``.
+    """Nbgrader's hook after ``generate_assignment``: folds checks, removes wrong solutions from ``lesson.yaml``.
 
     nbgrader copies that file unchanged; see ``lessons/nbgrader_config.py``. The version is kept.
     """
@@ -223,3 +228,6 @@ def after_nbgrader(assignment: str, student: str, notebooks: list[str]) -> None:
         keep(Path("source") / assignment)
     for path in Path("release").glob(f"{assignment}/{lesson.FILE}"):
         path.write_text(lesson.load(path.parent).released().dump(), encoding="utf-8", newline="\n")
+        for made in path.parent.glob("*.ipynb"):
+            folded = _folded(nbformat.read(made, as_version=4))
+            made.write_text(text(folded), encoding="utf-8", newline="\n")
