@@ -57,7 +57,7 @@ units: $(VENV)/.test
 notebooks: $(VENV)/.test
 	FAKEGPU_LAB_PROGRESS=off $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env lessons/source
 
-# Every honest notebook of every lesson, graded: `make units` grades one of each.
+# Every honest notebook of every lesson, graded: `make units` grades some, and reads all.
 honest: $(VENV)/.test
 	$(BIN)/python -m tests.course.attacks.honest
 

@@ -117,6 +117,7 @@ def test_a_cards_own_profile_is_found_again(name: str, tmp_path: Path) -> None:
         lab.disable()
 
 
+@WITH_ALL
 @pytest.mark.slow
 @pytest.mark.usefixtures("usual_hosts")
 def test_the_command_writes_profiles_and_a_page(tmp_path: Path) -> None:
