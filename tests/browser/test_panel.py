@@ -231,8 +231,7 @@ def test_pause_clear_and_keys(page: Any) -> None:
     page.focus(".fg-Panel [data-part=memory] .fg-Chart-host")
     for _ in range(60):
         page.keyboard.press("ArrowLeft")
-    page.wait_for_timeout(200)
-    assert page.inner_text(legend) != before
+    page.wait_for_function("([place, text]) => document.querySelector(place).innerText !== text", arg=[legend, before])
     page.focus(".fg-Panel [data-tab=memory]")
     page.keyboard.press("ArrowRight")
     assert page.locator(".fg-Panel [aria-selected=true]").inner_text() == "Allocations"
