@@ -35,11 +35,67 @@ if TYPE_CHECKING:
     from fakegpu_lab.recording_views.recorded import HostTimes, Records
 
 
-class Recording(ABC):
+class MemoryViews(ABC):
+    """The views of memory, of a recording or of a snapshot.
+
+    Attributes
+    ----------
+    called
+        What a figure calls it, beside another one.
+    """
+
+    called: str
+
+    @abstractmethod
+    def memory(self, device: int = 0) -> Allocations:
+        """The allocations of a device as plain records, for pictures and tables of your own."""
+
+    def memory_figure(
+        self,
+        device: int = 0,
+        against: MemoryViews | None = None,
+        labels: tuple[str, str] | None = None,
+        theme: str | None = None,
+    ) -> Any:
+        """Draw the allocations: every tensor a band over the sequence of allocations and frees, with its line.
+
+        Parameters
+        ----------
+        device
+            Whose memory.
+        against
+            Another recording or snapshot, drawn next to this one to the same scale.
+        labels
+            What the two are called.
+        theme
+            ``"light"`` or ``"dark"``; by default JupyterLab's own colors, and elsewhere plotly's default template.
+
+        Returns
+        -------
+        plotly.graph_objects.Figure
+        """
+        from fakegpu_lab.recording_views.figures import allocations
+
+        mine, other = labels or (self.called, "the other")
+        views = {mine: self.memory(device)}
+        if against is not None:
+            views[other] = against.memory(device)
+        return allocations.figure(views, theme)
+
+    def at_peak(self, device: int = 0, top: int | None = 10) -> Table:
+        """The tensors that were in memory at the peak, similar ones together, with the lines that made them."""
+        from fakegpu_lab.recording_views import peak
+
+        return peak.table(self.memory(device), top)
+
+
+class Recording(MemoryViews):
     """Everything that happened between the start and the end of a recording.
 
     Times are seconds, on the recording's own clock.
     """
+
+    called = "this recording"
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -239,49 +295,12 @@ class Recording(ABC):
             self._check(device)
         return timeline.figure(self, self.described(), device, start, end, theme)
 
-    def memory_figure(
-        self,
-        device: int = 0,
-        against: Recording | None = None,
-        labels: tuple[str, str] = ("this recording", "the other"),
-        theme: str | None = None,
-    ) -> Any:
-        """Draw the allocations: every tensor a band over the sequence of allocations and frees, with its line.
-
-        Parameters
-        ----------
-        device
-            Whose memory.
-        against
-            Another recording, drawn next to this one to the same scale.
-        labels
-            What the two are called.
-        theme
-            ``"light"`` or ``"dark"``; by default JupyterLab's own colors, and elsewhere plotly's default template.
-
-        Returns
-        -------
-        plotly.graph_objects.Figure
-        """
-        from fakegpu_lab.recording_views.figures import allocations
-
-        views = {labels[0]: self.memory(device)}
-        if against is not None:
-            views[labels[1]] = against.memory(device)
-        return allocations.figure(views, theme)
-
     def memory(self, device: int = 0) -> Allocations:
         """The allocations of a device as plain records, for pictures and tables of your own."""
         from fakegpu_lab.recording_views.allocations import allocations
 
         self._check(device)
         return allocations(self, device)
-
-    def at_peak(self, device: int = 0, top: int | None = 10) -> Table:
-        """The tensors that were in memory at the peak, similar ones together, with the lines that made them."""
-        from fakegpu_lab.recording_views import peak
-
-        return peak.table(self.memory(device), top)
 
     def to_chrome_trace(self, path: str | Path) -> Path:
         """Write a file for Perfetto (https://ui.perfetto.dev) or chrome://tracing, and return its path.

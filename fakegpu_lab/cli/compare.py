@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fakegpu_lab.cli.show import print_parts
 from fakegpu_lab.comparison import compare
-from fakegpu_lab.formatting.printable import printable
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.opened.opening import open_recording
 from fakegpu_lab.opened.snapshot import Snapshot
@@ -29,17 +28,7 @@ def show(before: str, after: str, page: str | None) -> None:
     if page is not None and not Path(page).absolute().parent.is_dir():
         raise FakeGpuError(f"The page {page} cannot be written: its folder does not exist.")
     compared = compare(_opened(before), _opened(after), _labels(Path(before), Path(after)))
-    if sys.stdout.isatty():
-        from fakegpu_lab.cli.plain_console import PlainConsole
-
-        console = PlainConsole()
-        console.print(printable(compared.sentence), markup=False, highlight=False)
-        tables: Any = compared.tables
-        for table in tables:
-            console.print()
-            console.print(table)
-    else:
-        print(printable(repr(compared)))
+    print_parts(compared.sentence, *compared.tables)
     if page is not None:
         compared.write_html(page)
         print(f"\nThe page with the timelines is {page}.")

@@ -43,10 +43,10 @@ def show(files: Sequence[str], by: str, top: int, figure: str | None) -> None:
 
 def _show_trace(trace: OpenedTrace, by: str, top: int) -> None:
     if by == "kernel":
-        _print(replace(trace.summary(top=top), note=""))  # the advice below says it
+        print_parts(replace(trace.summary(top=top), note=""))  # the advice below says it
     else:
         print(printable(trace.described()) + "\n")
-        _print(trace.by_line(top=top) if by == "line" else trace.by_module(top=top))
+        print_parts(trace.by_line(top=top) if by == "line" else trace.by_module(top=top))
     advice = advise(trace)
     if len(advice):
         print("\n" + printable(repr(advice)))
@@ -55,18 +55,22 @@ def _show_trace(trace: OpenedTrace, by: str, top: int) -> None:
 def _show_snapshot(snapshot: Snapshot, by: str, top: int) -> None:
     if by == "module":
         raise FakeGpuError("A memory snapshot has no modules: use --by kernel (the tensors at the peak) or --by line.")
-    _print(snapshot.summary())
+    print_parts(snapshot.summary())
     for device in sorted(snapshot.devices):
         print()
-        _print(snapshot.by_line(device, top) if by == "line" else snapshot.at_peak(device, top))
+        print_parts(snapshot.by_line(device, top) if by == "line" else snapshot.at_peak(device, top))
 
 
-def _print(table: Table) -> None:
-    """Print a table: with colours in a terminal, as plain text into a pipe or a file."""
-    if sys.stdout.isatty():
-        from fakegpu_lab.cli.plain_console import PlainConsole
+def print_parts(*parts: str | Table) -> None:
+    """Print sentences and tables: with colours in a terminal, as plain text into a pipe or a file."""
+    if not sys.stdout.isatty():
+        print(printable("\n\n".join(map(str, parts))))
+        return
+    from fakegpu_lab.cli.plain_console import PlainConsole
 
-        shown: Any = table
-        PlainConsole().print(shown)
-    else:
-        print(printable(str(table)))
+    console = PlainConsole()
+    for number, part in enumerate(parts):
+        if number:
+            console.print()
+        shown: Any = printable(part) if isinstance(part, str) else part
+        console.print(shown)

@@ -10,7 +10,7 @@ from fakegpu_lab.recording_views.figures import timeline, words
 from fakegpu_lab.recording_views.figures.axis import Axis, unit_of
 from fakegpu_lab.recording_views.figures.plotly_needed import need_plotly
 from fakegpu_lab.recording_views.figures.theme import BARS as BAR_COLOURS
-from fakegpu_lab.recording_views.figures.theme import layout, plain, theme
+from fakegpu_lab.recording_views.figures.theme import plain, theme
 from fakegpu_lab.recording_views.kernel_classes import CLASSES
 from fakegpu_lab.recording_views.lanes import Lane, lanes, thinned
 
@@ -62,30 +62,8 @@ def figure(before: Side, after: Side, theme_name: str | None) -> Any:
         bars = [(len(rows) - place, bar) for place, lane in enumerate(rows) for bar in lane.bars if bar.kind == kind]
         drawn.add_bar(**timeline.bars_of_kind(kind, bars, axis))
     _mark(drawn, groups, len(rows), axis)
-    height = len(rows) * timeline.LANE_PX
-    top = 12 + timeline.LINE_PX * len(lines)
-    drawn.update_layout(
-        **layout(used),
-        title={"text": "<br>".join(map(plain, lines)), "font": {"size": 13}, "x": 0.01, "xanchor": "left",
-               "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 10}},
-        barmode="overlay",
-        bargap=0,
-        uniformtext={"mode": "hide", "minsize": 10},
-        hoverlabel={"align": "left"},
-        hovermode="closest",
-        dragmode="zoom",
-        height=top + height + 110,
-        margin={"l": 10, "r": 34, "t": top, "b": 10},
-        modebar={"orientation": "v"},
-        xaxis={"range": [0, axis.at(longest)], "title": {"text": f"{axis.unit} since each recording began",
-               "font": {"size": 13}}, "zeroline": False, "gridcolor": used.grid, "showspikes": True,
-               "spikemode": "across", "spikethickness": 1, "spikedash": "dot"},
-        yaxis={"range": [0.4, len(rows) + 0.6], "fixedrange": True, "showgrid": False, "automargin": True,
-               "tickvals": [len(rows) - place for place in range(len(rows))],
-               "ticktext": [f"{plain(lane.label)} " for lane in rows], "zeroline": False},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": -60 / height, "yanchor": "top",
-                "itemclick": False, "itemdoubleclick": False},
-    )  # fmt: skip
+    times = timeline.time_axis((0, axis.at(longest)), f"{axis.unit} since each recording began", used)
+    drawn.update_layout(**timeline.lanes_layout(lines, rows, len(rows) * timeline.LANE_PX, times, used))
     return drawn
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.comparison import accounting
 from fakegpu_lab.comparison.alignment import HEAVY, key_of, op_of
-from fakegpu_lab.comparison.steps import period
+from fakegpu_lab.comparison.steps import steps
 from fakegpu_lab.recording_views import spans
 from fakegpu_lab.recording_views.kernel_classes import class_of
 
@@ -96,8 +96,8 @@ class Side:
         ]
         if len(ends) > 1:
             return [0, *ends[:-1], len(kernels)]
-        length = period(self._keys)
-        return list(range(0, len(kernels) + 1, length)) if length > 1 else [0, len(kernels)]
+        count = steps(self._keys)
+        return [len(kernels) * place // count for place in range(count + 1)]
 
     @cached_property
     def _keys(self) -> list[tuple[str, str, str]]:

@@ -23,8 +23,9 @@ from fakegpu_lab.hardware.time.records import (
     Total,
     Transfer,
     Wait,
+    sum_up,
 )
-from fakegpu_lab.opened.threads import LOADER, LONG_US, NOWHERE, around
+from fakegpu_lab.opened.threads import LOADER, LONG_US, NOWHERE, around, starts_work
 
 if TYPE_CHECKING:
     from fakegpu_lab.hardware.time.happens_before import Race
@@ -106,13 +107,7 @@ class OpenedRecords:
     def totals(self) -> dict[tuple[int, str], Total]:
         """Kernels, copies and collectives by (device, name)."""
         totals: dict[tuple[int, str], Total] = {}
-        for kernel in self.kernels:
-            totals.setdefault((kernel.device, kernel.name), Total()).add(
-                kernel.end_ns - kernel.start_ns, kernel.flops, kernel.nbytes
-            )
-        others: list[Any] = [*self.transfers, *self.collectives]
-        for other in others:
-            totals.setdefault((other.device, other.name), Total()).add(other.end_ns - other.start_ns, 0, other.nbytes)
+        sum_up(totals, (*self.kernels, *self.transfers, *self.collectives))
         return totals
 
 
@@ -141,16 +136,12 @@ def records_of(file: TraceFile) -> tuple[OpenedRecords, HostTimes, Around, float
     records.last_ns = clock.ns(max(ends))
     calls: dict[int, int] = {}
     for place, call in enumerate(file.calls):
-        if call.correlation and (call.correlation not in calls or _starts_work(call.name)):
+        if call.correlation and (call.correlation not in calls or starts_work(call.name)):
             calls[call.correlation] = place
     made = _Maker(file, found, clock, names, calls)
     times = made.all_into(records)
     _host(file, found, clock, names, calls, records)
     return records, times, found, clock.base + file.base_us
-
-
-def _starts_work(name: str) -> bool:
-    return "Launch" in name or "emcpy" in name or "emset" in name
 
 
 def thread_names(file: TraceFile, found: Around) -> dict[Thread, str]:
@@ -349,7 +340,7 @@ def _host(
         if call.name in _WAITS:
             on = used[call.thread].most_common(1)[0][0] if used[call.thread] else device
             records.waits.append(Wait(_why(call, situation, copies[call.thread]), on, 0, *common))
-        elif call.dur >= LONG_US and not _starts_work(call.name):
+        elif call.dur >= LONG_US and not starts_work(call.name):
             records.host_work.append(HostWork(printable(call.name), -1, 0, *common))
     for op in found.host_ops:
         loading = op.name.startswith(LOADER)

@@ -130,11 +130,6 @@ class OpenedTrace(Recording):
             simulated=self._simulated, note=self._note, base_us=self.base_us,
         )  # fmt: skip
 
-    @property
-    def memory_recorded(self) -> bool:
-        """Whether the file has allocations."""
-        return bool(self.allocations or self.held_before)
-
     def peak_memory(self, device: int = 0) -> int:
         """The most bytes that tensors held on a device while recording.
 

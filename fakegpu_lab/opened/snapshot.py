@@ -20,6 +20,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.opened.content import broken, refusal
 from fakegpu_lab.opened.plain_pickle import PlainPickleError, loads
 from fakegpu_lab.opened.threads import users_line
+from fakegpu_lab.recording import MemoryViews
 from fakegpu_lab.recording_views.allocations import Allocations, Frame, Tensor
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class DeviceSummary(NamedTuple):
     largest_free: int
 
 
-class Snapshot:
+class Snapshot(MemoryViews):
     """A memory snapshot: what was allocated, by which line, and how much of the reserved memory was unused.
 
     Attributes
@@ -64,6 +65,8 @@ class Snapshot:
     devices
         The memory of each device, by its ordinal.
     """
+
+    called = "this snapshot"
 
     def __init__(self, origin: str, devices: dict[int, DeviceSummary], allocations: dict[int, Allocations]) -> None:
         self.origin, self.devices, self._allocations = origin, devices, allocations
@@ -85,40 +88,6 @@ class Snapshot:
     def peak_memory(self, device: int = 0) -> int:
         """The most bytes that tensors held, as far as the history goes back."""
         return self.memory(device).peak
-
-    def memory_figure(
-        self, device: int = 0, against: Snapshot | None = None,
-        labels: tuple[str, str] = ("this snapshot", "the other"), theme: str | None = None,
-    ) -> Any:  # fmt: skip
-        """Draw the allocations: every tensor a band over the sequence of allocations and frees, with its line.
-
-        Parameters
-        ----------
-        device
-            Whose memory.
-        against
-            Another snapshot or recording, drawn next to this one to the same scale.
-        labels
-            What the two are called.
-        theme
-            ``"light"`` or ``"dark"``; by default JupyterLab's own colors, and elsewhere plotly's default template.
-
-        Returns
-        -------
-        plotly.graph_objects.Figure
-        """
-        from fakegpu_lab.recording_views.figures import allocations
-
-        views = {labels[0]: self.memory(device)}
-        if against is not None:
-            views[labels[1]] = against.memory(device)
-        return allocations.figure(views, theme)
-
-    def at_peak(self, device: int = 0, top: int | None = 10) -> Table:
-        """The tensors that were in memory at the peak, similar ones together, with the lines that made them."""
-        from fakegpu_lab.recording_views import peak
-
-        return peak.table(self.memory(device), top)
 
     def by_line(self, device: int = 0, top: int | None = 20) -> Table:
         """The source lines whose tensors are in memory at the end, the most bytes first."""

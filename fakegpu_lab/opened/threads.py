@@ -114,7 +114,7 @@ def around(file: TraceFile) -> Around:
     for ends in found.backward.values():
         ends.sort()
     modules: dict[int, str] = {}
-    launching = [_launches(call.name) or call.dur >= LONG_US for call in file.calls]
+    launching = [starts_work(call.name) or call.dur >= LONG_US for call in file.calls]
     for thread in sorted(threads, key=lambda one: (one in found.backward, one)):  # forward passes first
         events = threads[thread]
         events.sort(key=lambda event: event[:3])
@@ -122,7 +122,8 @@ def around(file: TraceFile) -> Around:
     return found
 
 
-def _launches(name: str) -> bool:
+def starts_work(name: str) -> bool:
+    """Whether a call of CUDA starts work on a device: a kernel, a copy, a memset."""
     return "Launch" in name or "emcpy" in name or "emset" in name
 
 

@@ -96,7 +96,7 @@ def repr_(self: FakeCudaTensor, *, tensor_contents: str | None = None) -> str:
     if not inner.is_meta and inner.numel():
         if inner.layout is torch.strided:
             with torch.no_grad(), _disable_current_modes(), torch._C._DisableFuncTorch():
-                _copied(self)
+                inner = _copied(self)
         else:
             sync_debug.synchronizing()
             count_copy(self._device, None, storage_bytes(inner))

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.hardware.time.happens_before import Race
 from fakegpu_lab.hardware.time.memory_recorder import UNKNOWN_NOTE, MemoryRecorder, line_of
-from fakegpu_lab.hardware.time.records import LIMIT, Collective, FirstUse, HostWork, Kernel, Total, Transfer, Wait
+from fakegpu_lab.hardware.time.records import (
+    LIMIT,
+    Collective,
+    FirstUse,
+    HostWork,
+    Kernel,
+    Total,
+    Transfer,
+    Wait,
+    sum_up,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -265,7 +275,5 @@ class Recorder(MemoryRecorder):
         for i in range(0, len(raw), _KERNEL):
             name = self._known(raw[i + 9])[0]
             totals.setdefault((raw[i].device, name), Total()).add(raw[i + 5] - raw[i + 4], raw[i + 7], raw[i + 8])
-        others: list[Any] = [*self._transfers, *self._collectives]
-        for other in others:
-            totals.setdefault((other.device, other.name), Total()).add(other.end_ns - other.start_ns, 0, other.nbytes)
+        sum_up(totals, (*self._transfers, *self._collectives))
         return totals

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from types import CodeType
     from typing import TypeAlias
 
@@ -296,3 +296,10 @@ class Total:
         self.ns += ns
         self.flops += flops
         self.nbytes += nbytes
+
+
+def sum_up(totals: dict[tuple[int, str], Total], records: Iterable[Kernel | Transfer | Collective]) -> None:
+    """Add records to the totals of their device and name."""
+    for one in records:
+        took = one.end_ns - one.start_ns
+        totals.setdefault((one.device, one.name), Total()).add(took, getattr(one, "flops", 0), one.nbytes)

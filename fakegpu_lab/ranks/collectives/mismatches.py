@@ -43,6 +43,14 @@ def check(operation: Operation, slot: dict[int, Operation]) -> None:
             raise dist.DistBackendError(_mismatch(operation, other, differs))
 
 
+def refused_message(result: str, meaning: str, last: str) -> str:
+    """What a call that NCCL refuses raises (NCCLUtils.hpp, `C10D_NCCL_CHECK`): its result, and its own last error."""
+    return (
+        f"NCCL error in: torch/csrc/distributed/c10d/NCCLUtils.cpp, {result} (run with NCCL_DEBUG=WARN for details)\n"
+        f"{meaning}\nLast error:\n{last}"
+    )
+
+
 def _check_devices(operation: Operation, other: Operation) -> None:
     if operation.channel.backend != "nccl" or operation.device is None or operation.device is not other.device:
         return
@@ -50,11 +58,13 @@ def _check_devices(operation: Operation, other: Operation) -> None:
         return
     device = operation.device
     first, second = sorted((operation.global_rank, other.global_rank))
+    refused = refused_message(
+        "invalid usage",
+        "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
+        f"Duplicate GPU detected : rank {second} and rank {first} both on CUDA device {_bus_id(device.index)}",
+    )
     raise dist.DistBackendError(
-        "NCCL error in: torch/csrc/distributed/c10d/NCCLUtils.cpp, invalid usage (run with NCCL_DEBUG=WARN for "
-        "details)\n"
-        "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
-        f"Duplicate GPU detected : rank {second} and rank {first} both on CUDA device {_bus_id(device.index)}\n\n"
+        f"{refused}\n\n"
         f"Ranks {first} and {second} both use cuda:{device.index} ({quoted(operation.line)}). NCCL needs a device "
         "for each rank: call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before tensors and models are made, "
         'and say "cuda", not "cuda:0".'

@@ -15,6 +15,7 @@ from fakegpu_lab.driver.asserts import device_asserts, kernel_asserts
 from fakegpu_lab.driver.asserts.failing_threads import Failure
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import scalar_type
+from fakegpu_lab.ranks.collectives.mismatches import refused_message
 from fakegpu_lab.ranks.collectives.operation import KINDS
 from fakegpu_lab.ranks.diagnosis import nccl_watchdog
 from fakegpu_lab.ranks.dist import dist
@@ -98,10 +99,13 @@ def _check_peer(operation: Operation) -> None:
     function = KINDS[operation.kind].function
     preposition = "to" if operation.kind == "SEND" else "from"
     me, line = operation.global_rank, quoted(operation.line)
+    refused = refused_message(
+        "invalid argument",
+        "ncclInvalidArgument: Invalid value for an argument.",
+        f"{operation.kind.capitalize()} : invalid root {operation.peer} (root should be in the 0..{size} range)",
+    )
     raise dist.DistBackendError(
-        "NCCL error in: torch/csrc/distributed/c10d/NCCLUtils.cpp, invalid argument (run with NCCL_DEBUG=WARN for "
-        "details)\nncclInvalidArgument: Invalid value for an argument.\nLast error:\n"
-        f"{operation.kind.capitalize()} : invalid root {operation.peer} (root should be in the 0..{size} range)\n\n"
+        f"{refused}\n\n"
         f"Rank {me} calls {function} {preposition} rank {operation.peer} ({line}), and the "
         f"group has the ranks 0 to {size - 1}."
     )

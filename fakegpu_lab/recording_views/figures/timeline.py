@@ -262,36 +262,47 @@ def _peak(index: int, curve: Curve, axis: Axis, y: str) -> dict[str, Any]:
     }
 
 
+def lanes_layout(
+    lines: Sequence[str], rows: Sequence[Lane], plot_px: float, times: Mapping[str, Any], used: Theme
+) -> dict[str, Any]:
+    """The layout of lanes under a title of `lines`; `times` is what is particular about their axis of time."""
+    top = 12 + LINE_PX * len(lines)
+    return {
+        **layout(used),
+        "title": {"text": "<br>".join(map(plain, lines)), "font": {"size": 13}, "x": 0.01, "xanchor": "left", "y": 1,
+                  "yref": "container", "yanchor": "top", "pad": {"t": 10}},
+        "barmode": "overlay",
+        "bargap": 0,
+        "uniformtext": {"mode": "hide", "minsize": 10},
+        "hoverlabel": {"align": "left"},
+        "hovermode": "closest",
+        "dragmode": "zoom",
+        "height": top + plot_px + 110,
+        "margin": {"l": 10, "r": 34, "t": top, "b": 10},
+        "modebar": {"orientation": "v"},
+        "xaxis": {**times, "showspikes": True, "spikemode": "across", "spikethickness": 1, "spikedash": "dot"},
+        "yaxis": {"range": [0.4, len(rows) + 0.6], "fixedrange": True, "showgrid": False, "automargin": True,
+                  "tickvals": [len(rows) - place for place in range(len(rows))],
+                  "ticktext": [f"{plain(lane.label)} " for lane in rows], "zeroline": False},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": -60 / plot_px, "yanchor": "top",
+                   "itemclick": False, "itemdoubleclick": False},
+    }  # fmt: skip
+
+
+def time_axis(width: Sequence[float], title: str, used: Theme) -> dict[str, Any]:
+    """An axis of time from one end to the other."""
+    title_ = {"text": title, "font": {"size": 13}}
+    return {"range": list(width), "title": title_, "zeroline": False, "gridcolor": used.grid}
+
+
 def _lay_out(drawn: Any, rows: Sequence[Lane], lines: Sequence[str], axis: Axis, strips: _Strips, used: Theme) -> None:
     """Set title, axes and legend."""
     plot_px, count = strips.plot_px, len(strips.devices)
-    top = 12 + LINE_PX * len(lines)
-    times = {
-        "range": [axis.at(axis.first_ns), axis.at(axis.last_ns)],
-        "title": {"text": f"{axis.unit} since the recording began", "font": {"size": 13}},
-        "zeroline": False, "gridcolor": used.grid,
-    }  # fmt: skip
-    drawn.update_layout(
-        **layout(used),
-        title={"text": "<br>".join(map(plain, lines)), "font": {"size": 13}, "x": 0.01, "xanchor": "left", "y": 1,
-               "yref": "container", "yanchor": "top", "pad": {"t": 10}},
-        barmode="overlay",
-        bargap=0,
-        uniformtext={"mode": "hide", "minsize": 10},
-        hoverlabel={"align": "left"},
-        hovermode="closest",
-        dragmode="zoom",
-        height=top + plot_px + 110,
-        margin={"l": 10, "r": 34, "t": top, "b": 10},
-        modebar={"orientation": "v"},
-        xaxis={**times, "anchor": _y(count - 1) if count else "y", "showspikes": True, "spikemode": "across",
-               "spikethickness": 1, "spikedash": "dot"},
-        yaxis={"domain": [1 - strips.lanes_px / plot_px, 1], "range": [0.4, len(rows) + 0.6], "fixedrange": True,
-               "showgrid": False, "tickvals": [len(rows) - place for place in range(len(rows))],
-               "ticktext": [f"{plain(lane.label)} " for lane in rows], "automargin": True, "zeroline": False},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": -60 / plot_px, "yanchor": "top",
-                "itemclick": False, "itemdoubleclick": False},
-    )  # fmt: skip
+    ends = axis.at(axis.first_ns), axis.at(axis.last_ns)
+    times = time_axis(ends, f"{axis.unit} since the recording began", used)
+    anchor = {"anchor": _y(count - 1) if count else "y"}
+    drawn.update_layout(**lanes_layout(lines, rows, plot_px, times | anchor, used))
+    drawn.update_layout(yaxis={"domain": [1 - strips.lanes_px / plot_px, 1]})
     for number, index in enumerate(strips.devices):
         ticks = byte_ticks(strips.most, 2 if count == 1 else 1)
         own = "memory held by tensors" if count == 1 else f"cuda:{index} memory"
