@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What pip is to do about JupyterLab's extension (hatch_build.py): take what is built.
 export FAKEGPU_LAB_EXTENSION := built
 
-.PHONY: help lab test lint types units notebooks honest cards long kernels docs address wheel release classroom extension clean
+.PHONY: help lab test lint types units notebooks honest long kernels docs address wheel release classroom extension clean
 
 help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
@@ -61,14 +61,9 @@ notebooks: $(VENV)/.test
 honest: $(VENV)/.test
 	$(BIN)/python -m tests.course.attacks.honest
 
-# Measures several simulated cards, as `fakegpu-lab measure` does real ones: `make units` measures one.
-cards: $(VENV)/.test
-	FAKEGPU_LAB_ALL_CARDS=1 $(BIN)/python -m pytest -q tests/test_measure.py
-
-# The tests that take longest: the panel in a browser, soaks, benchmarks.
+# The tests that take longest, and that `make units` leaves out: those with the marker `long`.
 long: $(VENV)/.test
-	FAKEGPU_LAB_LONG=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) \
-	  tests/browser/test_figures.py tests/browser/test_panel.py tests/soak/test_soak.py tests/test_benchmarks.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) -m long tests
 
 # The plain name finds the CPU build on macOS, and wherever pip is configured to find it. If it does not, PyTorch's own
 # index has it. It is installed first and alone, so that nothing else is ever asked of that index.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,9 +10,6 @@ from hypothesis import HealthCheck, settings
 
 import fakegpu_lab as lab
 from fakegpu_lab import session
-
-if "FAKEGPU_LAB_LONG" not in os.environ:  # minutes of processor time: make long
-    collect_ignore = ["browser/test_figures.py", "browser/test_panel.py", "soak/test_soak.py", "test_benchmarks.py"]
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -15,6 +15,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.long
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 RECORDING = BENCHMARKS.parent / "fakegpu_lab" / "measure" / "recording"
 CARD = "t4"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.catalogue.profile import GpuProfile
 
 WITHIN = 0.03
-WITH_ALL = pytest.mark.skipif("FAKEGPU_LAB_ALL_CARDS" not in os.environ, reason="a minute each: make cards")
 ODD = """
 based_on: a100
 name: A card that nobody sells
@@ -87,7 +85,9 @@ def figures_of(card: GpuProfile) -> dict[str, float]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("usual_hosts")
-@pytest.mark.parametrize("name", ["odd", *(pytest.param(name, marks=WITH_ALL) for name in ("a100", "t4", "rtx4090"))])
+@pytest.mark.parametrize(
+    "name", ["odd", *(pytest.param(name, marks=pytest.mark.long) for name in ("a100", "t4", "rtx4090"))]
+)
 def test_a_cards_own_profile_is_found_again(name: str, tmp_path: Path) -> None:
     spec = name
     if name == "odd":
@@ -117,7 +117,7 @@ def test_a_cards_own_profile_is_found_again(name: str, tmp_path: Path) -> None:
         lab.disable()
 
 
-@WITH_ALL
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("usual_hosts")
 def test_the_command_writes_profiles_and_a_page(tmp_path: Path) -> None:

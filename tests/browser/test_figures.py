@@ -13,6 +13,8 @@ from tests.browser.test_lesson import picture, write
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.long
+
 SOURCES = Path(__file__).parents[2] / "lessons" / "source"
 
 _DRAWN = """place => {

@@ -19,6 +19,8 @@ from tests.browser.drawing import TRAINING, assert_true_peaks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.long
+
 OPEN = "%load_ext fakegpu_lab\n%fakegpu a100:2 --memory 1700MiB\n%fakegpu panel"
 TRAIN = """
 import os, time, torch

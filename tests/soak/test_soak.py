@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 TIMES = int(os.environ.get("FAKEGPU_LAB_SOAK", "1"))
 SEED = os.environ.get("FAKEGPU_LAB_SOAK_SEED", "0")
 
