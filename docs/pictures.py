@@ -43,6 +43,9 @@ PAGES = {
     "gpt-step": ("timeline.py", "gpt-step.html", 1000, 520),
     "ddp-step": ("ranks.py", "ddp-step.html", 1000, 1080),
     "memory": ("memory.py", "memory.html", 1000, 540),
+    "whole-data-parallel": ("../tests/fidelity/side_by_side.py", "data-parallel.html", 1000, 560),
+    "whole-resnet50": ("../tests/fidelity/side_by_side.py", "resnet50.html", 1000, 560),
+    "whole-alexnet": ("../tests/fidelity/side_by_side.py", "alexnet.html", 1000, 560),
 }
 """By picture: the program, the page that it writes, and the size of the window."""
 
@@ -238,6 +241,9 @@ def drawn() -> dict[str, str]:
         subprocess.run(command, cwd=DOCS, env=environment, check=True)  # figures name files as seen from there
         for name, text in json.loads(file.read_text(encoding="utf-8")).items():
             figures[name.removesuffix("-pinned")] += text
+    said = (DOCS / "fidelity.md").read_text(encoding="utf-8")  # a test compares it with what is simulated
+    whole = said[said.index("## Whole programs") : said.index("## About the times")]
+    figures |= {name: whole for name in PAGES if name.startswith("whole-")}
     extension = (ROOT / "labextension" / "made-of").read_text(encoding="utf-8")
     cards = sorted((ROOT / "fakegpu_lab" / "recording_views" / "kernel_card").glob("*.py"))
     beside = {

@@ -122,6 +122,7 @@ def test_every_picture_is_made_by_a_program_of_the_repository() -> None:
     assert shown == made == {path.stem for path in (DOCS / "images").glob("*.png")}
 
 
+@pytest.mark.long
 def test_the_pictures_show_what_the_code_draws_now() -> None:
     """In a process of its own: figures are drawn for it, on machines of their own."""
     pytest.importorskip("playwright")

@@ -84,10 +84,9 @@ def figures_of(card: GpuProfile) -> dict[str, float]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("usual_hosts")
-@pytest.mark.parametrize(
-    "name", ["odd", *(pytest.param(name, marks=pytest.mark.long) for name in ("a100", "t4", "rtx4090"))]
-)
+@pytest.mark.parametrize("name", ["odd", "a100", "t4", "rtx4090"])
 def test_a_cards_own_profile_is_found_again(name: str, tmp_path: Path) -> None:
     spec = name
     if name == "odd":

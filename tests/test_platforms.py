@@ -114,6 +114,7 @@ print("works")
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="is Windows")
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_package_needs_nothing_that_a_system_lacks(system: str) -> None:

@@ -183,6 +183,7 @@ def test_a_suite_runs_on_simulated_gpus(run: Callable[..., pytest.RunResult], py
     assert "@pytest.mark.ranks takes the number of ranks" in out
 
 
+@pytest.mark.long
 def test_workers_of_xdist_have_a_machine_each(run: Callable[..., pytest.RunResult], pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
     pytester.makeconftest(CONFTEST)

@@ -130,6 +130,7 @@ def test_the_guide_s_timeline_overlaps() -> None:
         fakegpu_lab.disable()
 
 
+@pytest.mark.long
 def test_the_pictures_of_the_documents_can_be_made_again() -> None:
     pytest.importorskip("plotly")
     docs: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "timeline.py"))

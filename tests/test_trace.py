@@ -541,6 +541,7 @@ print(trace.elapsed, trace.kernels, trace.transfers, trace.allocations, trace.wa
 """
 
 
+@pytest.mark.long
 def test_the_same_program_has_the_same_trace() -> None:
     outputs = {
         subprocess.run(

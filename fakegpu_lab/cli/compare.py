@@ -28,7 +28,7 @@ def show(before: str, after: str, page: str | None) -> None:
     if page is not None and not Path(page).absolute().parent.is_dir():
         raise FakeGpuError(f"The page {page} cannot be written: its folder does not exist.")
     compared = compare(_opened(before), _opened(after), _labels(Path(before), Path(after)))
-    print_parts(compared.sentence, *compared.tables)
+    print_parts(compared.said, *compared.tables)
     if page is not None:
         compared.write_html(page)
         print(f"\nThe page with the timelines is {page}.")

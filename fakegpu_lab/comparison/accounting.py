@@ -36,10 +36,10 @@ KINDS = {
     "python": "idle: the host runs Python",
     "dispatch": "idle: the host is in PyTorch's C++",
     "launch": "idle: the host launches",
-    "host waits": "idle: the host waited for the GPU",
-    "host works": "idle: the host does something else",
+    "host waits": "idle: after the host waited for the GPU",
+    "host works": "idle: the host does other work",
     "loading": "idle: waits for the DataLoader",
-    "queued": "idle: what was launched has not begun yet",
+    "queued": "idle: launched, but not begun",
     "nothing": "idle: after the last work",
 }
 """The kinds of slices, with their names for people, in the order in which tables show them."""

@@ -206,10 +206,13 @@ def _short(name: str) -> str:
 _SAME = {
     "linear": "mm", "addmm": "mm", "matmul": "mm", "linear_backward": "mm", "addmm_activation": "mm",
     "cudnn_convolution": "convolution", "conv2d": "convolution", "slow_conv2d_forward": "convolution",
+    "cudnn_convolution_backward_input": "convolution_backward",
+    "cudnn_convolution_backward_weight": "convolution_backward",  # PyTorch before 1.11
     "cudnn_batch_norm": "batch_norm", "cudnn_batch_norm_backward": "batch_norm_backward",
     "batch_norm_with_update": "batch_norm", "miopen_batch_norm": "batch_norm",
-    "to_copy": "copy", "to": "copy", "contiguous": "copy", "clone": "copy", "zero": "fill", "zeros": "fill",
-    "ones": "fill", "full": "fill", "clamp_min": "relu", "max_pool2d": "max_pool2d_with_indices",
+    "Memcpy DtoD (Device -> Device)": "copy", "to_copy": "copy", "to": "copy", "contiguous": "copy", "clone": "copy",
+    "zero": "fill", "zeros": "fill", "ones": "fill", "full": "fill",
+    "clamp_min": "relu", "max_pool2d": "max_pool2d_with_indices",
 }  # fmt: skip
 """Ops that are the same kernel under another name, by their short names: a simulated recording has the name that the
 program called, a card's has the one that launched."""

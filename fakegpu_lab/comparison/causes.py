@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 LEAST = 0.15
 """The part of the difference that a cause has at least, to be named."""
 
+_EXPLAINS = 0.3
+"""The part of the time of launching that the number of launches explains at least, to be named as its reason."""
+
 _TEXT = 60
 """The most characters of a source line that are shown."""
 
@@ -78,6 +81,11 @@ class Pair:
     after: Side
     changes: Sequence[Change]
     per_step: bool
+
+    @property
+    def mixed(self) -> bool:
+        """Whether one is simulated, and the other is not."""
+        return self.before.simulated != self.after.simulated
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -139,7 +147,7 @@ _WHAT = {
     "earlier": "Work that was launched before the recording took",
     "launching": "The GPU waited for the host to launch for",
     "host waits": "Waits of the host left the GPU without work for",
-    "host works": "Other work of the host left the GPU without work for",
+    "host works": "The host did other work, with the GPU idle, for",
     "loading": "Waits for the DataLoader left the GPU without work for",
     "queued": "Queued work waited, with the GPU idle, for",
     "nothing": "At the end, the GPU had nothing more to do for",
@@ -195,8 +203,8 @@ def _kernels(pair: Pair, less: bool) -> _Reason:
     ``steps``, ``faster`` or ``slower``.
     """
     sign = -1 if less else 1
-    other = "simulated" if pair.before.simulated != pair.after.simulated else ""
-    other = "card" if pair.before.cards.keys() != pair.after.cards.keys() else other
+    other = "card" if pair.before.cards.keys() != pair.after.cards.keys() else ""
+    other = "simulated" if pair.mixed else other
     groups: dict[str, list[Change]] = defaultdict(list)
     for row in pair.changes:
         if row.is_kernel and sign * row.ns > 0:
@@ -212,7 +220,7 @@ def _kernels(pair: Pair, less: bool) -> _Reason:
     if reason == "card":
         why = "they run on another card"
     elif reason == "simulated":
-        why = "times of a model on one side, measured ones on the other"
+        why = "the simulation's model of kernels is off"
     elif reason == "precision":
         moved = rows[0].after.nbytes / rows[0].before.nbytes
         part = "about half" if moved < 1 else f"{moved:.1f} times"
@@ -275,7 +283,9 @@ def _launching(pair: Pair, less: bool) -> _Reason:
         which, when = (graphs[1], "launch") if graphs[1] > graphs[0] else (graphs[0], "launched")
         text = f"CUDA graphs {when} {which:,.0f} of the {kernels[graphs[1] > graphs[0]]:,} kernels"
         return "graph", f"{numbers}, because {text}" if (new < old) == (graphs[1] > graphs[0]) else text
-    if abs(new - old) > 0.1 * old:
+    took = pair.both(lambda side: sum(side.means[kind] for kind in LAUNCHING))
+    by_number = took[0] * new / max(old, 1) - took[0]  # how much less or more, if each launch took as long as before
+    if abs(new - old) > 0.1 * old and by_number / ((took[1] - took[0]) or 1) > _EXPLAINS:
         fused = [row for row in pair.changes if row.status in ("fused", "split")]
         merged = sum(abs(row.before.calls - row.after.calls) for row in fused)
         if merged >= 0.5 * abs(kernels[1] - kernels[0]) / len(pair.before.devices):
@@ -284,12 +294,14 @@ def _launching(pair: Pair, less: bool) -> _Reason:
             return "steps", f"{numbers}, in {pair.after.steps:,} steps instead of {pair.before.steps:,}"
         return "launches", numbers
     names = [side.host for side in pair.sides]
-    if names[0] != names[1]:
+    if names[0] != names[1] and not pair.mixed:
         return "host", f"another host, {names[1]} instead of {names[0]}"
     parts = {kind: pair.both(lambda side, kind=kind: side.means[kind]) for kind in LAUNCHING}  # type: ignore[misc]
     most = max(parts, key=lambda kind: abs(parts[kind][1] - parts[kind][0]))
     where = {"python": "Python", "dispatch": "PyTorch's C++", "launch": "the launches themselves"}[most]
-    return "host", f"about as many launches ({new:,}), the difference is in {where}"
+    number = f"about as many launches ({new:,})" if abs(new - old) <= 0.1 * old else numbers
+    what = f"most of all in {where}, {' → '.join(map(_ns, parts[most]))}"
+    return "host", what if pair.mixed else f"{what}; {number}"
 
 
 def _copies(pair: Pair, less: bool) -> _Reason:
@@ -382,7 +394,7 @@ def _host_works(pair: Pair, less: bool) -> _Reason:
     if not more:
         return "", ""
     name = max(more, key=lambda name: (more[name] - other[name], name))
-    return "work", f"{name} took {_ns(sums[1][name])} instead of {_ns(sums[0][name])}"
+    return "work", f"{name}, {_ns(sums[0][name])} → {_ns(sums[1][name])}"
 
 
 def _earlier(pair: Pair, less: bool) -> _Reason:

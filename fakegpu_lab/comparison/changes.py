@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.comparison.alignment import Match, aligned, key_of, op_of
+from fakegpu_lab.comparison.alignment import Match, aligned, canonical, key_of, op_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,9 +115,29 @@ def changes(before: Side, after: Side, *, per_step: bool) -> list[Change]:
             _add_kernels(rows, old, new, match, tuple(s * c for s, c in zip(shares, counts, strict=True)))
         for side, device, number in ((before, first, 0), (after, second, 1)):
             _add_others(rows, side, device, number, shares[number])
+    alike = before.simulated == after.simulated
+    if not alike:
+        _join_twins(rows)
     for row in rows.values():
-        row.alike = before.simulated == after.simulated
+        row.alike = alike
     return sorted(rows.values(), key=lambda row: (-abs(row.ns), row.name, row.module, row.phase))
+
+
+def _join_twins(rows: dict[tuple[str, ...], Change]) -> None:
+    """Join what only a card's recording has with what only the simulated one has, if it is the same op elsewhere.
+
+    A copy within a device is a copy of the driver's for a profiler, and the kernel of `copy_` here.
+    """
+    new = [key for key, row in rows.items() if not row.before.calls]
+    for row in [row for row in rows.values() if not row.after.calls]:
+        for key in new:
+            twin = rows[key]
+            elsewhere = row.phase and twin.phase and row.phase != twin.phase
+            if canonical(twin.name) == canonical(row.name) and not elsewhere:
+                row.after, row.module, row.same_work = twin.after, row.module or twin.module, False
+                new.remove(key)
+                del rows[key]
+                break
 
 
 def _matches(

@@ -1,4 +1,4 @@
-"""Both timelines in one figure, one above the other, from their starts on and on one scale."""
+"""Both timelines in one figure, one above the other: both begin at 0, and have one scale."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def figure(before: Side, after: Side, theme_name: str | None) -> Any:
     if fewer:
         groups = [(side, _from_zero(side, side.devices[0])) for side in (before, after)]
     merged = thinned([lane for _, rows in groups for lane in rows], timeline.BARS)
-    notes = ["Both recordings, from their starts on and on one scale."]
+    notes = ["Both begin at 0, and have one scale."]
     if fewer:
         notes.append("The first GPU of each is shown.")
     if merged:

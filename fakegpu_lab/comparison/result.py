@@ -1,4 +1,4 @@
-"""The result of comparing two recordings: a sentence, tables, and a figure."""
+"""The result of comparing two recordings: sentences, tables, and a figure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.comparison import changes, tables
 from fakegpu_lab.comparison.causes import Pair, causes, work
-from fakegpu_lab.comparison.sentence import sentence
+from fakegpu_lab.comparison.sentence import reasons, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ _ALIKE = 0.05
 
 
 class Comparison:
-    """Two recordings, compared: a notebook shows a sentence, tables and a figure, `print` the sentence and the tables.
+    """Two recordings, compared: a notebook shows sentences, tables and a figure, `print` the sentences and the tables.
 
     Made by `compare`.
 
@@ -81,9 +81,19 @@ class Comparison:
         return causes(self._pair)
 
     @cached_property
+    def verdict(self) -> str:
+        """How much faster or slower, in a sentence."""
+        return verdict(self._pair)
+
+    @cached_property
+    def reasons(self) -> list[str]:
+        """Why, and what is not comparable: a few sentences."""
+        return reasons(self._pair, self.causes)
+
+    @property
     def sentence(self) -> str:
-        """How much faster or slower, and why."""
-        return sentence(self._pair, self.causes)
+        """How much faster or slower, and why: the verdict and the reasons in one text."""
+        return " ".join([self.verdict, *self.reasons])
 
     def time(self) -> Table:
         """Where the time went in both; each column adds up to its elapsed time."""
@@ -124,19 +134,28 @@ class Comparison:
         return figure.figure(self.before, self.after, theme)
 
     def write_html(self, path: str | Path, theme: str | None = None) -> Path:
-        """Write a page with the sentence, the tables and the figure, which needs no network; return its path."""
+        """Write a page with the sentences, the tables and the figure, which needs no network; return its path."""
         from fakegpu_lab.comparison import page
 
-        path = Path(path)
-        path.write_text(page.page(self.sentence, self.tables, self.figure(theme), theme), encoding="utf-8")
+        path, title = Path(path), f"Compared: {self.before.label} and {self.after.label}"
+        path.write_text(page.page(title, self._said(), self.tables, self.figure(theme), theme), encoding="utf-8")
         return path
 
+    def _said(self) -> str:
+        """The verdict and the reasons as HTML."""
+        listed = "".join(f"<li>{html.escape(one)}</li>" for one in self.reasons)
+        return f"<p><b>{html.escape(self.verdict)}</b></p>{f'<ul>{listed}</ul>' if listed else ''}"
+
+    @property
+    def said(self) -> str:
+        """The verdict, and the reasons below it as a list."""
+        return "\n".join([self.verdict, *(f"- {one}" for one in self.reasons)])
+
     def __repr__(self) -> str:
-        return "\n\n".join([self.sentence, *map(str, self.tables)])
+        return "\n\n".join([self.said, *map(str, self.tables)])
 
     def _repr_html_(self) -> str:
-        shown = "".join(table._repr_html_() for table in self.tables)
-        return f"<p>{html.escape(self.sentence)}</p>{shown}"
+        return self._said() + "".join(table._repr_html_() for table in self.tables)
 
     def _ipython_display_(self) -> None:
         from IPython.display import HTML, display

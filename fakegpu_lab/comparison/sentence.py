@@ -1,4 +1,4 @@
-"""The sentence of a comparison: how much faster or slower, what is not comparable, and the largest causes."""
+"""What a comparison says first: how much faster or slower, what is not comparable, and the largest causes."""
 
 from __future__ import annotations
 
@@ -24,50 +24,57 @@ _WORK = 0.05
 """FLOPs that differ by more are mentioned."""
 
 
-def sentence(pair: Pair, causes: Sequence[Cause]) -> str:
-    """A few sentences: the result, what to know about it, one or two causes, and what worked against them."""
-    return " ".join([_result(pair), *_context(pair), *_named(pair, causes)])
+def reasons(pair: Pair, causes: Sequence[Cause]) -> list[str]:
+    """A few sentences: what to know about the result, one or two causes, and what worked against them.
+
+    That two cards are not the same is the first thing to know of two simulations, or of two recordings. Between a
+    card and its simulation it comes last.
+    """
+    named = _named(pair, causes)
+    said = [
+        *_context(pair, any(one.kind == "kernels" for one, _ in named)),
+        *(text[0].upper() + text[1:] for _, text in named),
+    ]
+    cards = _other_cards(pair)
+    return [*said, *cards] if pair.mixed else [*cards, *said]
 
 
-def _result(pair: Pair) -> str:
+def verdict(pair: Pair) -> str:
+    """A sentence: how much faster or slower."""
     old, new = pair.both(lambda side: side.elapsed_ns)
     first, second = _name(pair, pair.before), _name(pair, pair.after)
-    first = f"{first[0].lower()}{first[1:]}" if pair.before.label == "before" else first
+    first = f"t{first[1:]}" if first.startswith("The ") else first
     step = " per step" if pair.per_step else ""
     times = f"{duration(new)}{step} instead of {duration(old)}"
     if abs(new - old) <= SAME * max(old, new):
         return f"{second} is as fast as {first}: {times}."
     ratio = max(old, new) / max(min(old, new), 1)
-    if ratio < 1.1:
-        less = f"{100 * abs(new - old) / old:.1f}% {'less' if new < old else 'more'} time"
+    if ratio < 1.1 or (pair.mixed and ratio < 10):
+        part = 100 * abs(new - old) / old
+        less = f"{part:.{1 if part < 10 else 0}f}% {'less' if new < old else 'more'} time"
         return f"{second} takes {less} than {first}: {times}."
     return f"{second} {_speed(old, new)} as {first}: {times}."
 
 
 def _name(pair: Pair, side: Side) -> str:
     """What a recording is called, at the beginning of a sentence."""
-    return {"before": "The first", "after": "The second"}.get(side.label, side.label)
+    name = {"before": "the first", "after": "the second"}.get(side.label, side.label)
+    return f"T{name[1:]}" if name.startswith("the ") else name
 
 
-def _context(pair: Pair) -> list[str]:
+def _context(pair: Pair, kernels_said: bool) -> list[str]:
     """What differs between the programs or the machines, apart from what they took."""
     old, new = pair.sides
     old_ns, new_ns = pair.both(lambda side: side.elapsed_ns)
     found = []
-    if old.cards != new.cards:
-        found.append(
-            f"{_name(pair, new)} ran on {_cards(new.cards)} instead of {_cards(old.cards)}: some or all of the "
-            "difference is theirs."
-        )
-        if len(old.devices) != len(new.devices):
-            found.append("Times are per GPU; kernels are those of the first GPU.")
     if old.simulated != new.simulated:
         one, other = (old, new) if old.simulated else (new, old)
-        kernels = pair.both(lambda side: side.means["kernels"])
+        old_kernels, new_kernels = pair.both(lambda side: side.means["kernels"])
+        alone = f" Kernels alone took {duration(new_kernels)} instead of {duration(old_kernels)}."
         first = f", without what CUDA takes to start ({duration(one.first_use_ns)})" if one.first_use_ns else ""
         found.append(
-            f"The times of {one.label} are simulated{first}; those of {other.label} were measured. "
-            f"Kernels alone took {duration(kernels[1])} instead of {duration(kernels[0])}."
+            f"The times of {one.label} come from a model{first}; those of {other.label} were measured."
+            f"{'' if kernels_said else alone}"
         )
     found += [
         f"The first {start:.1f} s of {side.label} are mostly CUDA, which starts: compare .part({start:.1f}) of that "
@@ -86,6 +93,18 @@ def _context(pair: Pair) -> list[str]:
             f"{amount(flops[0], 'FLOP')}), so for the same arithmetic it "
             f"{_speed(old_ns * flops[1], new_ns * flops[0])}."
         )
+    return found
+
+
+def _other_cards(pair: Pair) -> list[str]:
+    """What to know if the cards are not the same."""
+    old, new = pair.sides
+    if old.cards == new.cards:
+        return []
+    of_it = "kernels and copies may differ for that" if pair.mixed else "some or all of the difference is theirs"
+    found = [f"{_name(pair, new)} ran on {_cards(new.cards)} instead of {_cards(old.cards)}: {of_it}."]
+    if len(old.devices) != len(new.devices):
+        found.append("Times are per GPU; kernels are those of the first GPU.")
     return found
 
 
@@ -117,8 +136,8 @@ def _compared(pair: Pair) -> str:
     return ", so times are those of one step" if pair.per_step else ", and does the same work in all"
 
 
-def _named(pair: Pair, causes: Sequence[Cause]) -> list[str]:
-    """One or two causes that have most of the difference, and one that works against it."""
+def _named(pair: Pair, causes: Sequence[Cause]) -> list[tuple[Cause, str]]:
+    """One or two causes that have most of the difference, and one that works against it, each with its sentence."""
     old, new = pair.both(lambda side: side.elapsed_ns)
     whole = new - old
     if abs(whole) <= SAME * max(old, new):
@@ -130,20 +149,24 @@ def _named(pair: Pair, causes: Sequence[Cause]) -> list[str]:
     against = [one for one in causes if sign * one.ns < 0 and abs(one.ns) >= LEAST * total]
     against = [max(against, key=lambda one: abs(one.ns))] if against else []
     lines: set[str] = set()  # each is written once
-    found: list[str] = []
+    found = []
     for one in (*named, *against):
         text = f"{one.text}." if one.line in lines else str(one)
         lines.add(one.line)
-        found.append(text if one in named else f"On the other hand, {text[0].lower()}{text[1:]}")
+        found.append((one, text if one in named else _opposed(text)))
     return found
 
 
-def _balanced(causes: Sequence[Cause], least: float) -> list[str]:
+def _balanced(causes: Sequence[Cause], least: float) -> list[tuple[Cause, str]]:
     """What became faster and what became slower, if these cancel out."""
     faster, slower = min(causes, key=lambda one: one.ns), max(causes, key=lambda one: one.ns)
     if faster.ns > -least or slower.ns < least:
         return []
-    return [str(faster), f"On the other hand, {str(slower)[0].lower()}{str(slower)[1:]}"]
+    return [(faster, str(faster)), (slower, _opposed(str(slower)))]
+
+
+def _opposed(text: str) -> str:
+    return f"On the other hand, {text[0].lower()}{text[1:]}"
 
 
 def _cards(cards: Counter[str]) -> str:

@@ -74,19 +74,24 @@ def kernels(pair: Pair, top: int | None = 10) -> Table:
     if top is not None and top < 1:
         raise FakeGpuError(f"top must be at least 1, or None for all rows, and is {top}.")
     changed = [row for row in pair.changes if row.status != "same"]
-    rows = []
-    for row in changed[:top]:
-        where = row.module or place(row.before.line or row.after.line).label
-        calls = " → ".join(dict.fromkeys((_count(row.before.calls), _count(row.after.calls))))
-        rows.append([
-            short_name(row.name), where, row.phase, _STATUS.get(row.status, row.status), calls,
-            duration(row.before.ns),
-            duration(row.after.ns), _difference(row.ns), _percent(row.before.ns, row.after.ns),
-        ])  # fmt: skip
-    first = f": the first {top} of {len(changed):,}" if top is not None and len(changed) > top else ""
-    title = f"What changed{', per step' if pair.per_step else ''}{first}"
-    headers = ["kernel, copy", "module or line", "phase", "change", "calls", *_labels(pair), "difference", "%"]
-    return Table(headers, rows, title, frozenset(range(4, len(headers))))
+    rows = [
+        [
+            short_name(row.name), row.phase, _STATUS.get(row.status, row.status),
+            " → ".join(dict.fromkeys((_count(row.before.calls), _count(row.after.calls)))),
+            *_times(row.before.ns, row.after.ns), row.module or place(row.before.line or row.after.line).label,
+        ]
+        for row in changed[:top]
+    ]  # fmt: skip
+    if rest := changed[len(rows) :]:
+        both = sum(row.before.ns for row in rest), sum(row.after.ns for row in rest)
+        rows.append([f"({len(rest):,} more)", "", "", "", *_times(*both), ""])
+    title = f"Kernels and copies whose time changed{', per step' if pair.per_step else ''}"
+    # A card often runs several kernels for an op, and a simulated one runs one: those are no calls.
+    number = "calls" if not pair.mixed else "kernels"
+    headers = ["kernel, copy", "phase", "change", number, *_labels(pair), "difference", "%", "module or line"]
+    kept = [n for n in range(len(headers)) if headers[n] not in ("phase", "module or line") or any(r[n] for r in rows)]
+    right = frozenset(kept.index(n) for n in range(3, 8))
+    return Table([headers[n] for n in kept], [[row[n] for n in kept] for row in rows], title, right)
 
 
 def totals(pair: Pair) -> Table:
@@ -130,7 +135,11 @@ def _labels(pair: Pair) -> Sequence[str]:
 
 
 def _row(name: str, old: float, new: float) -> list[str]:
-    return [name, duration(old), duration(new), _difference(new - old), _percent(old, new)]
+    return [name, *_times(old, new)]
+
+
+def _times(old: float, new: float) -> list[str]:
+    return [duration(old), duration(new), _difference(new - old), _percent(old, new)]
 
 
 def _difference(ns: float) -> str:
@@ -140,11 +149,13 @@ def _difference(ns: float) -> str:
 def _percent(old: float, new: float) -> str:
     """How much more, in percent; empty where there was nothing before.
 
-    >>> _percent(100, 150), _percent(100, 50), _percent(0, 1), _percent(3, 3)
-    ('+50%', '−50%', '', '0%')
+    >>> _percent(100, 150), _percent(100, 50), _percent(0, 1), _percent(3, 3), _percent(1000, 1), _percent(10**6, 1)
+    ('+50%', '−50%', '', '0%', '−99.9%', '−99.9%')
     """
     if not old:
         return ""
+    if new and new < 0.005 * old:
+        return f"−{min(99.9, 100 - 100 * new / old):.1f}%"
     percent = round(100 * (new - old) / old)
     return f"{'+' if percent > 0 else '−' if percent < 0 else ''}{abs(percent):,}%"
 

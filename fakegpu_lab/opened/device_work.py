@@ -141,6 +141,8 @@ def records_of(file: TraceFile) -> tuple[OpenedRecords, HostTimes, Around, float
     made = _Maker(file, found, clock, names, calls)
     times = made.all_into(records)
     _host(file, found, clock, names, calls, records)
+    ran = (records.kernels, records.transfers, records.collectives)
+    records.last_ns = max([records.last_ns, *(max(one.end_ns for one in several) for several in ran if several)])
     return records, times, found, clock.base + file.base_us
 
 

@@ -14,7 +14,7 @@ from fakegpu_lab.recording_views.kernel_classes import class_of
 from fakegpu_lab.recording_views.recorded import device_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from fakegpu_lab.recording_views.recorded import Recorded
 
@@ -223,25 +223,28 @@ def thinned(all_lanes: Sequence[Lane], limit: int) -> int:
         return 0
     width = max(max(bar.end_ns for bar in bars) - min(bar.start_ns for bar in bars), 1)
     step = width / limit
-    while True:
-        merged = [_merged(lane.bars, step) for lane in all_lanes]
-        if sum(map(len, merged)) <= limit or step > width:
-            break
+    while sum(_count(lane.bars, step) for lane in all_lanes) > limit and step <= width:
         step *= 1.5
-    for lane, fewer in zip(all_lanes, merged, strict=True):
-        lane.bars = fewer
-    return sum(bar.count for lane in merged for bar in lane if bar.count > 1)
+    for lane in all_lanes:
+        lane.bars = [one for group in _groups(lane.bars, step) for one in _together(group)]
+    return sum(bar.count for lane in all_lanes for bar in lane.bars if bar.count > 1)
 
 
-def _merged(bars: Sequence[Bar], step: float) -> list[Bar]:
-    fewer: list[Bar] = []
+def _groups(bars: Sequence[Bar], step: float) -> Iterator[list[Bar]]:
+    """The bars, cut into neighbours that are together at most as long as a step."""
     group: list[Bar] = []
     for bar in bars:
         if group and bar.end_ns - group[0].start_ns > step:
-            fewer += _together(group)
+            yield group
             group = []
         group.append(bar)
-    return fewer + _together(group)
+    if group:
+        yield group
+
+
+def _count(bars: Sequence[Bar], step: float) -> int:
+    """How many bars remain of these."""
+    return sum(len({bar.kind for bar in group}) for group in _groups(bars, step))
 
 
 def _together(group: list[Bar]) -> list[Bar]:

@@ -1,6 +1,7 @@
-"""The kernel's answers to JupyterLab's sidebar. Start with `answers`.
+"""What JupyterLab's extension asks of a kernel. Start with `answers`.
 
-The TypeScript side is `labextension/src/kernel/ask.ts`: it evaluates one expression in the kernel and gets JSON back.
+For the sidebar, `labextension/src/kernel/ask.ts` evaluates one expression in the kernel and gets JSON back. For a file
+that is opened by a double click, `labextension/src/recordings/view.ts` calls `recording.show`.
 
 May import everything except `cli`.
 """

@@ -20,6 +20,7 @@ import { Follower } from './kernel/follow';
 import { catalogue } from './kernel/probe';
 import { lessonsPlugin } from './lessons/plugin';
 import { Painter } from './painter';
+import { recordingsPlugin } from './recordings/plugin';
 import { readSettings } from './settings';
 import { GpusPanel, IActions } from './sidebar/panel';
 import { StatusItem } from './status';
@@ -201,4 +202,4 @@ function activate(
   }
 }
 
-export default [plugin, lessonsPlugin];
+export default [plugin, lessonsPlugin, recordingsPlugin];

@@ -3,3 +3,4 @@ import './views.css';
 import './base.css';
 import './dashboard.css';
 import './lessons.css';
+import './recordings.css';

@@ -137,13 +137,24 @@ def test_what_changed_is_sorted_by_the_difference_and_says_how() -> None:
     new = Written(100, [kernel("aten::a", 0, 40, module="Net.0"), kernel("aten::d", 40, 50, module="Net.0"),
                         kernel("aten::c", 50, 55, module="Net.0")])  # fmt: skip
     rows = lab.compare(old, new).kernels().rows
-    assert [(row[0], row[1], row[3], row[4], row[-1]) for row in rows] == [
-        ("a", "Net.0", "slower", "1", "+300%"),
-        ("c", "Net.0", "faster", "1", "−50%"),
+    assert [(row[0], row[1], row[2], row[6], row[-1]) for row in rows] == [
+        ("a", "slower", "1", "+300%", "Net.0"),
+        ("c", "faster", "1", "−50%", "Net.0"),
     ]
     gone = Written(100, sequence("abbb"))
     table = lab.compare(gone, Written(100, sequence("a"))).kernels(top=1)
-    assert [(row[0], row[3], row[4]) for row in table.rows] == [("b", "gone", "3 → 0")]
+    assert [(row[0], row[1], row[2]) for row in table.rows] == [("b", "gone", "3 → 0")]
+    two = lab.compare(Written(100, sequence("abbbcc")), Written(100, sequence("a"))).kernels(top=1)
+    assert [row[:4] for row in two.rows] == [["b", "gone", "3 → 0", "30 ns"], ["(1 more)", "", "", "20 ns"]]
+
+
+def test_the_same_op_under_two_names_is_one_row_of_a_card_and_its_simulation() -> None:
+    copy = kernel("Memcpy DtoD (Device -> Device)", 0, 30)
+    card = Written(200, [copy, *(kernel(f"aten::{name}", 30, 40) for name in "abc")])
+    kernels = [*sequence("abc"), kernel("aten::copy_", 60, 120, module="Net.0")]
+    (row,) = lab.compare(card, Written(200, kernels, simulated=True)).kernels().rows
+    assert row == [copy.name, "slower", "1", "30 ns", "60 ns", "+30 ns", "+100%", "Net.0"]
+    assert [row[1] for row in lab.compare(card, Written(200, kernels)).kernels().rows] == ["new", "gone"]  # two cards
 
 
 # ----------------------------------------------------- sentence and notebook
@@ -153,7 +164,8 @@ def test_labels_stand_in_the_sentence_and_the_tables(machine: Machine) -> None:
     compared = lab.compare(Written(100, sequence("abc")), Written(50, sequence("abc", ns=5)), ("pageable", "pinned"))
     assert compared.sentence.startswith("pinned is 2.00 times as fast as pageable: 50 ns instead of 100 ns.")
     assert compared.time().headers[1:3] == ["pageable", "pinned"]
-    assert str(compared).startswith(compared.sentence)
+    assert compared.sentence == " ".join([compared.verdict, *compared.reasons])
+    assert str(compared).startswith("\n- ".join([compared.verdict, *compared.reasons]) + "\n\n")
     assert "Where the time went" in str(compared)
 
 
@@ -186,7 +198,7 @@ def test_a_page_is_one_file_with_sentence_tables_and_figure(compared: lab.Compar
 
 def test_a_notebook_shows_the_sentence_first_then_the_tables(compared: lab.Comparison) -> None:
     shown = compared._repr_html_()
-    assert shown.startswith(f"<p>{compared.sentence[:20]}")
+    assert shown.startswith(f"<p><b>{compared.verdict}</b></p><ul><li>")
     assert shown.count("<table>") == 4
 
 
@@ -225,6 +237,7 @@ def test_many_lanes_are_those_of_the_first_device() -> None:
     assert {text.split()[0] for text in figure.layout.yaxis.ticktext if "cuda" in text} == {"cuda:0"}
 
 
+@pytest.mark.long
 def test_ten_thousand_kernels_are_compared_and_drawn_in_seconds() -> None:
     pytest.importorskip("plotly.graph_objects")
     import time

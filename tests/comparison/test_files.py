@@ -51,7 +51,7 @@ def test_files_compare_as_the_recordings_that_they_were_written_from(both: list[
         (c.kind, c.reason, round(c.ns)) for c in live.causes
     ]
     for table, other in zip(read.tables[:2], live.tables[:2], strict=True):
-        assert [[*row[:1], *row[2:]] for row in table.rows] == [[*row[:1], *row[2:]] for row in other.rows]
+        assert [row[:-1] for row in table.rows] == [row[:-1] for row in other.rows]  # the last may be a line
 
 
 def test_a_recording_and_a_file_of_another_are_compared(both: list[lab.Trace], files: list[str]) -> None:
@@ -156,7 +156,7 @@ def test_a_real_card_is_compared_with_the_same_program_simulated() -> None:
     compared = lab.compare(lab.open(REAL / "alexnet.json.gz"), simulated, ("card", "model"))
     for side in (compared.before, compared.after):
         assert all(sum(kinds.values()) == side.elapsed_ns for kinds in side.sums.values())
-    assert "model are simulated, without what CUDA takes to start" in compared.sentence
+    assert "The times of model come from a model, without what CUDA takes to start" in compared.sentence
     assert "those of card were measured" in compared.sentence
     rows = {row.name.removeprefix("aten::"): row for row in compared.changes}
     found = {name for name, row in rows.items() if row.before.calls and row.after.calls}

@@ -74,6 +74,7 @@ def test_a_new_lesson_is_whole_and_each_fault_is_told(tmp_path: Path, capsys: py
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.long
 def test_wrong_answers_of_one_run_get_what_each_gets_in_a_run_of_its_own(tmp_path: Path) -> None:
     """Names that an answer leaves are gone before the next; an answer that changes what others need does not count."""
     folder = new.write("05-good", tmp_path)

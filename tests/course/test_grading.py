@@ -433,6 +433,7 @@ def test_what_students_wrote_is_shown_as_it_is(tmp_path: Path, capsys: pytest.Ca
     assert told in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_one_exercise_is_graded_again_and_the_others_keep_their_points(tmp_path: Path) -> None:
     """After a check was corrected: the class's other points do not change, nor does anybody run twice for them."""
     source = made.source()

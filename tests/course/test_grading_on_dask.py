@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.long
 def test_two_workers_of_a_cluster_give_the_same_grades(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     source = made.source()

@@ -72,6 +72,7 @@ def kept(book: Path) -> dict[str, tuple[object, ...]]:
         return {cell.name: (str(cell.cell_type), cell.locked, cell.source, cell.checksum) for cell in cells}
 
 
+@pytest.mark.long
 def test_nbgrader_and_grade_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = new.write(NAME, tmp_path / "source")
     config = (ROOT / "lessons" / "nbgrader_config.py").read_text(encoding="utf-8")

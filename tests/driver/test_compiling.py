@@ -194,6 +194,7 @@ print(torch.compile(lambda x: x + 1, backend="eager", fullgraph=True)(torch.ones
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", ["", "import torch._dynamo, torch._inductor.compile_fx"], ids=["after", "before"])
 def test_dynamo_may_be_imported_before_or_after_a_machine_is_enabled(before):
     program = ORDERS.format(before=before)

@@ -95,6 +95,7 @@ def test_a_forked_worker_may_not_touch_the_device(machine, make):
     batches._shutdown_workers()  # now, not when pytest lets go of the traceback
 
 
+@pytest.mark.long
 def test_a_spawned_worker_may_use_the_device(machine):
     loader = DataLoader(OnDevice(), num_workers=1, multiprocessing_context="spawn")
     assert [(x.device.index, x.tolist()) for x in loader] == [(1, [[0, 0]]), (1, [[1, 1]])]

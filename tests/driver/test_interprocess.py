@@ -215,6 +215,7 @@ def _train(rank, model, inputs, targets):
         optimizer.step()
 
 
+@pytest.mark.long
 def test_hogwild_trains_the_parents_model(machine, processes):
     """As mnist_hogwild of pytorch/examples with --cuda: processes train one model without locks."""
     torch.manual_seed(0)

@@ -452,6 +452,7 @@ def seen() -> Any:
     return json.loads(run.stdout)
 
 
+@pytest.mark.long
 def test_a_model_of_8_billion_takes_less_than_2_gib(seen: Any) -> None:
     assert sum(seen["fits"]["sizes"]) == 8_030_261_248
     assert seen["host"] < 2 * GiB

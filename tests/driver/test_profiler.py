@@ -136,6 +136,7 @@ p.export_chrome_trace(sys.argv[1])
 """
 
 
+@pytest.mark.long
 def test_two_runs_are_equal(tmp_path: Path) -> None:
     told = []
     path = tmp_path / "trace.json"

@@ -140,6 +140,7 @@ def test_whose_code_it_is() -> None:
     assert not any(program_clock._reads_simulated_time(name) for name in others)
 
 
+@pytest.mark.long
 def test_a_script_and_its_children_follow(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         """

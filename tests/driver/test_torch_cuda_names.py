@@ -61,6 +61,7 @@ def test_switches_that_are_only_remembered(machine: Any) -> None:
     assert torch.backends.cudnn.benchmark_limit == 10
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_rest_of_torch_can_be_imported_while_the_machine_is_on() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, timeout=300, check=False)

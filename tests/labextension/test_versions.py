@@ -33,6 +33,7 @@ def test_it_takes_the_oldest_jupyterlab_that_is_promised() -> None:
     assert shared == {name: OLDEST.get(name, f"^{promised}.0") for name in shared}
 
 
+@pytest.mark.long
 def test_the_installed_jupyterlab_takes_it(tmp_path: Path) -> None:
     pytest.importorskip("jupyterlab", reason="JupyterLab is not installed")
     shutil.copytree(BUILT.parent, tmp_path / "labextensions" / "fakegpu-lab")

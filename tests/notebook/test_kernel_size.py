@@ -35,6 +35,7 @@ import rfc3987_syntax
 """
 
 
+@pytest.mark.long
 def test_a_step_and_its_figures_import_nothing_large_that_they_do_not_need() -> None:
     """rfc3987_syntax, with lark, is 18 MiB in each kernel. An optimizer imports Dynamo, as without a simulated GPU."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)

@@ -112,6 +112,7 @@ def test_the_footer_tells_what_each_cell_did(shell: InteractiveShell, capsys: py
     shell.run_cell("del x, y, z")
 
 
+@pytest.mark.long
 def test_nbconvert_has_a_picture_and_no_empty_box() -> None:
     """And two runs give the same outputs, as nbval compares them."""
     code = [

@@ -124,6 +124,7 @@ def test_a_gpu_that_is_behind_the_host_is_not_shown_as_idle(source: Source) -> N
     assert timeline.title.startswith(f"The last cell: {units.duration(timeline.ended_ns - end)} of simulated time")
 
 
+@pytest.mark.long
 def test_the_allocations_have_a_bounded_size(source: Source) -> None:
     reader = Reader(source)
     source.open()
@@ -419,6 +420,7 @@ def test_memory_stands_where_its_kernel_runs(source: Source) -> None:
     del kept_one
 
 
+@pytest.mark.long
 def test_memory_is_bounded_over_many_ops(source: Source) -> None:
     """100,000 ops and 2,000 steps leave no more than any long run does."""
     lab.enable("a100", compute="meta")

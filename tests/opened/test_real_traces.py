@@ -18,7 +18,8 @@ from fakegpu_lab.recording_views.host_lane import launches
 from fakegpu_lab.recording_views.kernel_classes import class_of
 
 REAL = Path(__file__).parents[1] / "recording_views" / "real"
-TRACES = ("alexnet", "event_sync", "triton_example", "dlrm_rank0", "dlrm_rank1", "bert_h100")
+TRACES = ("alexnet", "event_sync", "triton_example", "dlrm_rank0", "dlrm_rank1", "bert_h100", "resnet50_v100",
+          "resnet50_ddp_v100")  # fmt: skip
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "opened_traces.py"
 
 
@@ -37,7 +38,7 @@ def test_kernels_copies_and_gaps_are_those_of_a_plain_reading() -> None:
         [sys.executable, str(BENCHMARK), str(REAL)], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "6 files opened, 0 of them differ; 1 refused" in done.stdout
+    assert "8 files opened, 0 of them differ; 1 refused" in done.stdout
 
 
 def test_a_reading_that_differs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,10 +98,12 @@ def test_each_kernel_knows_its_launch(name: str) -> None:
     calls = {
         event["args"].get("correlation"): event["dur"]
         for event in events(name)
-        if event.get("cat") in ("cuda_runtime", "cuda_driver")
+        if event.get("cat") in ("cuda_runtime", "cuda_driver", "Runtime")
     }
     launched = [
-        event for event in events(name) if event.get("cat") == "kernel" and event["args"]["correlation"] in calls
+        event
+        for event in events(name)
+        if event.get("cat") in ("kernel", "Kernel") and event["args"]["correlation"] in calls
     ]
     known = [k for k in (*trace.kernels, *trace.collectives) if k.thread and not k.name.startswith(("Mem", "none"))]
     assert len(known) == len(launched)

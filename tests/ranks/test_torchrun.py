@@ -41,6 +41,7 @@ def free_port() -> str:
         return str(probe.getsockname()[1])
 
 
+@pytest.mark.long
 def test_ddp_trains_on_two_nodes_as_one_device_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +77,7 @@ def test_ddp_trains_on_two_nodes_as_one_device_does(
         assert one["snapshot"]["devices"][0]["counters"]["collective_count"] == 22
 
 
+@pytest.mark.long
 def test_every_operation_gives_the_digits_and_the_times_of_ranks_in_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

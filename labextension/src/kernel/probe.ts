@@ -26,10 +26,7 @@ export interface IProfile {
 const PROBE = `__import__("json").dumps({
   "installed": __import__("importlib.util").util.find_spec("fakegpu_lab") is not None,
   "loaded": "fakegpu_lab.telemetry" in getattr(getattr(getattr(__import__("IPython").get_ipython(),
-    "kernel", None), "comm_manager", None), "targets", ())})`.replace(
-  /\n\s*/g,
-  ' '
-);
+    "kernel", None), "comm_manager", None), "targets", ())})`.replace(/\n\s*/g, ' ');
 
 /** Look whether a kernel has the package; it runs nothing of the student's, and leaves no trace in the history. */
 export async function probe(kernel: Kernel.IKernelConnection): Promise<IFound> {

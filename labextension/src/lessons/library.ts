@@ -4,6 +4,7 @@ import type { ReadonlyJSONObject, ReadonlyJSONValue } from '@lumino/coreutils';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { ask, Unanswered } from '../kernel/ask';
+import { startPython } from '../kernel/own';
 import { progress } from './outline';
 
 /** A lesson, as fakegpu_lab tells it, with the student's copy and progress. */
@@ -169,25 +170,12 @@ export class Library {
     }
   }
 
-  private async _start(): Promise<Session.ISessionConnection> {
-    const { kernelspecs, sessions } = this._services;
-    await kernelspecs.ready;
-    const { specs } = kernelspecs;
-    const python = Object.values(specs?.kernelspecs ?? {}).filter(
-      one => one?.language === 'python'
+  private _start(): Promise<Session.ISessionConnection> {
+    return startPython(
+      this._services,
+      '',
+      'The lessons need a Python kernel, and there is none here.'
     );
-    const name = (python.find(one => one?.name === specs?.default) ?? python[0])?.name;
-    if (!name) {
-      throw new Unanswered('The lessons need a Python kernel, and there is none here.');
-    }
-    const session = await sessions.startNew({
-      name: 'fakegpu-lab',
-      path: `fakegpu-lab-${Math.random().toString(36).slice(2)}`, // its folder is where the kernel runs
-      type: 'console',
-      kernel: { name }
-    });
-    await session.kernel?.info;
-    return session;
   }
 
   private _end(): void {

@@ -85,7 +85,9 @@ export class Allocations {
         given.title,
         given.said,
         this.legend.map(({ text }) => text).join(', '),
-        this._trans.__('Left and right move from tensor to tensor, plus and minus zoom, 0 shows all.')
+        this._trans.__(
+          'Left and right move from tensor to tensor, plus and minus zoom, 0 shows all.'
+        )
       )
     );
   }

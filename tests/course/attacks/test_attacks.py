@@ -62,7 +62,10 @@ def flags_of(outcome: Outcome, number: int) -> list[str]:
     return [flag for flag in outcome.flags if flag.startswith(own)]
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "group",
+    [pytest.param(group, marks=() if group in ("reaching", "values") else pytest.mark.long) for group in GROUPS],
+)
 def test_an_attack_earns_nothing_without_a_flag(group: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     attacks = GROUPS[group] | {"honest": HONEST}
     outcome = attacked(tmp_path, attacks, FILES, cell_seconds=10)
