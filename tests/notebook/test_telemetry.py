@@ -194,6 +194,22 @@ def test_state_first_then_what_is_new(source: Source) -> None:
     assert anew.steps == ()
 
 
+def test_what_was_queued_counts_when_it_runs(source: Source) -> None:
+    """Polls see a queue that is far ahead, and then a host that has waited for it: the GPU was busy in between."""
+    source.open()
+    lab.enable("t4", compute="meta")
+    source.begin()
+    x = torch.ones(2048, 2048, device="cuda")
+    for _ in range(2):
+        for _ in range(50):
+            x @ x
+        source.poll()
+        queued = source.utilisation[0]
+        torch.cuda.synchronize()
+        source.poll()
+        assert min(queued, source.utilisation[0]) > 0.9
+
+
 def test_a_program_sees_its_memory_by_category_as_it_goes(source: Source) -> None:
     """At every look, all through the steps: the categories add up, and each is seen."""
     lab.enable("a100", memory="1GiB")

@@ -177,13 +177,17 @@ class Source:
         return _Status(self.busy, self.error, self.machine is not None, self.advice, collectives)
 
     def _measure(self, device: DeviceSnapshot) -> None:
-        """Measure utilisation: the share of time since the last poll in which a kernel ran."""
-        now = max(self.now_ns, device.time.done_ns)
-        busy, then = self._before.get(device.slot, (0, 0))
+        """Measure utilisation: the share of the host's time since the last poll in which a kernel ran.
+
+        What is queued has not run yet; it runs without gaps, as far as this can tell.
+        """
+        now, time = self.now_ns, device.time
+        busy = max(0, time.busy_ns - max(0, time.done_ns - now))
+        before, then = self._before.get(device.slot, (0, 0))
         if now > then:
-            share = (device.time.busy_ns - busy) / (now - then)
+            share = (busy - before) / (now - then)
             self.utilisation[device.slot] = round(min(max(share, 0.0), 1.0), 3)
-            self._before[device.slot] = (device.time.busy_ns, now)
+            self._before[device.slot] = (busy, now)
 
 
 class _Status(NamedTuple):
