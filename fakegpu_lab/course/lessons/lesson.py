@@ -72,6 +72,7 @@ class Lesson(_Strict):
         examples=["You can say of every tensor on which device it is."],
     )
     minutes: int = Field(gt=0, description="that a student needs", examples=[40])
+    track: str = Field(default="", description="lessons of one track are listed together", examples=["One GPU"])
     hardware: str = Field(default="a100", description="what %fakegpu is given in its first cell")
     host: str | None = Field(
         default=None, description="the host that its figures are for; by default, the one that its GPUs usually have"

@@ -32,6 +32,7 @@ class Entry(BaseModel):
     title: str
     goal: str
     minutes: int
+    track: str
     points: float
     exercises: int
     solved: int
@@ -58,8 +59,8 @@ def listing(folder: str | Path = ".") -> list[Entry]:
         copy = _newest(here, name)
         found.append(
             Entry(
-                name=name, title=about.title, goal=about.goal, minutes=about.minutes, points=about.points,
-                exercises=len(about.exercises), solved=own.solved, earned=own.earned,
+                name=name, title=about.title, goal=about.goal, minutes=about.minutes, track=about.track,
+                points=about.points, exercises=len(about.exercises), solved=own.solved, earned=own.earned,
                 notebook=_notebook(copy, name).relative_to(here).as_posix() if copy is not None else "",
                 newer=copy is not None and _is_older(here, copy, name),
             )

@@ -13,6 +13,8 @@ export interface ILesson {
   title: string;
   goal: string;
   minutes: number;
+  /** Lessons of one track stand together; a kernel of an older package does not tell. */
+  track?: string;
   points: number;
   exercises: number;
   solved: number;

@@ -10,7 +10,12 @@ export function offer(library: Library, launcher: ILauncher, trans: TranslationB
   let offered: IDisposable[] = [];
   let titles = '';
   library.changed.connect(() => {
-    const lessons = library.lessons.map(({ name, title, goal }) => ({ name, title, goal }));
+    const lessons = library.lessons.map(({ name, title, goal, track }) => ({
+      name,
+      title,
+      goal,
+      track: track ?? ''
+    }));
     const now = JSON.stringify(lessons);
     if (now !== titles) {
       titles = now;
@@ -19,7 +24,7 @@ export function offer(library: Library, launcher: ILauncher, trans: TranslationB
         launcher.add({
           command: CommandIds.openLesson,
           args,
-          category: trans.__('GPU lessons'),
+          category: args.track ? trans.__('GPU lessons · %1', args.track) : trans.__('GPU lessons'),
           rank
         })
       );

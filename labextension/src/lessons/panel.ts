@@ -7,6 +7,7 @@ import { h, say } from '../dom';
 import type { ILesson, Library } from './library';
 import type { IAbout, IKnown } from './notebook';
 import { IExercise, IOutline, points, State } from './outline';
+import { tracks } from './tracks';
 
 /** What the panel can have done. */
 export interface ILessonActions {
@@ -218,7 +219,10 @@ export class LessonsPanel extends Widget {
     this._all.replaceChildren(
       h('h2', { class: 'fg-Title' }, trans.__('Lessons')),
       status,
-      h('ul', { class: 'fg-Lesson-list' }, ...lessons.map(lesson => this._lesson(lesson))),
+      ...tracks(lessons).flatMap(([track, several]) => [
+        ...(track ? [h('h3', { class: 'fg-Lesson-track' }, track)] : []),
+        h('ul', { class: 'fg-Lesson-list' }, ...several.map(lesson => this._lesson(lesson)))
+      ]),
       h(
         'div',
         { class: 'fg-Buttons' },
@@ -246,7 +250,7 @@ export class LessonsPanel extends Widget {
     return h(
       'li',
       { class: 'fg-Lesson', 'data-lesson': name },
-      h('h3', { class: 'fg-Lesson-title' }, lesson.title),
+      h('h4', { class: 'fg-Lesson-title' }, lesson.title),
       h('p', { class: 'fg-Lesson-goal' }, lesson.goal),
       h(
         'div',
