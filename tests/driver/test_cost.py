@@ -443,3 +443,17 @@ def test_cublas_takes_its_workspace_by_the_cards_generation(card: None, mib: flo
     held = torch.cuda.memory_allocated()
     out = a @ a
     assert torch.cuda.memory_allocated() - held - out.nbytes == mib * MIB
+
+
+@pytest.mark.usefixtures("card")
+def test_a_kernel_writes_its_out_and_does_not_read_it() -> None:
+    x, y = torch.ones(1 << 20, device="cuda"), torch.ones(1 << 20, device="cuda")
+    for plain, out in (
+        (lambda: x * 2, lambda: torch.mul(x, 2, out=y)),
+        (lambda: x + y, lambda: torch.add(x, y, out=y)),
+        (lambda: x.exp(), lambda: torch.exp(x, out=y)),
+        (lambda: x.sum(0), lambda: torch.sum(x, 0, out=torch.empty((), device="cuda"))),
+    ):
+        assert (one(out).nbytes, one(out).end_ns - one(out).start_ns) == (
+            one(plain).nbytes, one(plain).end_ns - one(plain).start_ns,
+        )  # fmt: skip

@@ -100,12 +100,13 @@ def _compute(
         call = partial(sampling.run, op, device)
 
     nbytes = sum([t.nbytes for _, t in tensors if t.__class__ is FakeCudaTensor])
+    read = nbytes - sum([t.nbytes for t in reshaped]) if op.outs else nbytes  # a kernel does not read its out=
     buffers: list[Buffer] | None = None
     if target is not None and not op.random and (nbytes > SMALL or op.has_ints):
         buffers = _reserve(op, args, reshaped, target, inner_args, inner_kwargs, nbytes)
     results = call(*inner_args, **inner_kwargs)
     if op.launches:
-        launched(op, device if target is None else target, inner_args, results, nbytes)
+        launched(op, device if target is None else target, inner_args, results, read)
     if op.row.cublas:
         ensure_workspace(device)
     for tensor in reshaped:
