@@ -113,4 +113,5 @@ def _of_trace(path: Path, data: bytes) -> OpenedTrace:
     return OpenedTrace(
         records, times, {device: file.cards.get(device, "") for device in sorted(used)}, name,
         ranks=() if file.rank is None else (file.rank,), python=bool(found.with_python), base_us=base_us,
+        simulated=file.other.get("time") == "simulated by fakegpu_lab",
     )  # fmt: skip

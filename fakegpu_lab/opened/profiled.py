@@ -58,6 +58,7 @@ class ProfiledTrace(OpenedTrace):
         del self._profiler
         vars(self).update(vars(read))
         self._origin, self._cards = "this recording", self._names
+        self._simulated = False  # in tests, the card that counts as real is a simulated one
         for card, held in self._held.items():
             self._records.peaks.setdefault(card, held)
         own = Path(__file__).name  # the wait above is not the program's

@@ -39,7 +39,7 @@ class OpenedTrace(Recording):
     python
         Whether Python's functions were recorded.
     simulated
-        Whether it is in simulated time: a file that `Recording.to_chrome_trace` wrote.
+        Whether it is in simulated time: a file of `Recording.to_chrome_trace`, or of torch.profiler here.
     note
         A sentence about what is uncertain; empty if nothing is.
     base_us
@@ -63,7 +63,7 @@ class OpenedTrace(Recording):
 
     @property
     def simulated(self) -> bool:
-        """Whether its times are simulated: of a file that `Recording.to_chrome_trace` wrote, and no real card's."""
+        """Whether its times are simulated, and no real card's."""
         return self._simulated
 
     @property
@@ -157,7 +157,7 @@ class OpenedTrace(Recording):
         return super().memory(device)
 
     def _without_memory(self) -> FakeGpuError:
-        if self._simulated:
+        if self._simulated and self._records.peaks:
             return FakeGpuError(
                 f"{self._origin} has the curve of the memory, and no single allocation: look at the recording itself "
                 "with memory_figure() and at_peak() before it is written to a file."

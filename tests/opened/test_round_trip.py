@@ -118,6 +118,8 @@ def test_the_profiler_s_trace_opens_with_the_kernels_and_copies_that_were_record
     path = tmp_path / "t.pt.trace.json"
     profiler.export_chrome_trace(str(path))
     opened = lab.open(path)
+    assert opened.simulated
+    assert "of simulated time" in opened.described()  # whoever gets the file must know
 
     def times(recording: Recording, kind: str) -> list[tuple[Any, ...]]:
         return [(r.device, r.stream, r.end_ns - r.start_ns) for r in getattr(recording, kind)]

@@ -30,6 +30,7 @@ def save(events: list[Event], path: str, began_ns: int, metadata: dict[str, str]
         **{name: json.loads(text) for name, text in metadata.items()},
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 0,
+        "otherData": {"time": "simulated by fakegpu_lab"},
         "traceEvents": _trace_events([e for e in events if e.name() not in _INSTANTS], began_ns)
         + _memory(events, began_ns)
         + _window(events, began_ns),
