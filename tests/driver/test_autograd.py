@@ -51,6 +51,17 @@ def test_each_write_counts_once() -> None:
         assert device._version == host._version == 1
 
 
+def test_unbind_copy_fills_no_tensors_that_require_gradients() -> None:
+    x = torch.arange(6.0, device="cuda").reshape(2, 3)
+    rows = tuple(torch.zeros(3, device="cuda", requires_grad=True) for _ in range(2))
+    with pytest.raises(RuntimeError, match=r"^unbind_copy\(\): functions with out=... arguments don't support"):
+        torch.unbind_copy(x, out=rows)
+    assert [row.tolist() for row in rows] == [[0, 0, 0], [0, 0, 0]]
+    with torch.no_grad():
+        torch.unbind_copy(x, out=rows)
+    assert [row.tolist() for row in rows] == x.tolist()
+
+
 @pytest.mark.parametrize(
     ("source", "weight", "dtype"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -79,6 +80,41 @@ def test_an_op_for_one_device_only(machine, library):
         torch.ops.fakegpu_lab_tests.where(x.cpu())
     with pytest.raises(NotImplementedError, match="'fakegpu_lab_tests::host' with arguments from the 'CUDA'"):
         torch.ops.fakegpu_lab_tests.host(x)
+
+
+def test_what_a_kernel_writes_counts_as_a_write(machine, library):
+    library.define("add_one(Tensor(a!) x) -> ()")
+    library.impl("add_one", lambda x: x.add_(1) and None, "CompositeExplicitAutograd")
+    for device in ("cpu", "cuda"):
+        weight = torch.ones(1, device=device, requires_grad=True)
+        kept = weight.exp()  # backward of exp needs its result
+        torch.ops.fakegpu_lab_tests.add_one(kept)
+        assert kept._version == 1
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            kept.backward()
+
+
+def test_what_a_kernel_returns_may_be_a_view(machine):
+    x = torch.ones(1, 3, device="cuda")
+    row = torch.ops.prims.squeeze(x, [0])
+    assert row._is_view()
+    row.zero_()
+    assert x.tolist() == [[0, 0, 0]]
+
+
+def test_the_kernel_of_a_higher_order_operator_for_cuda_is_ours(machine):
+    class Total(HigherOrderOperator):
+        def __init__(self):
+            super().__init__("fakegpu_lab_total")
+
+        def __call__(self, x):
+            return super().__call__(x)
+
+    total = Total()
+    total.py_impl(torch._C.DispatchKey.AutogradCUDA)(lambda x: x.sum())
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    total(x).backward()
+    assert x.grad.tolist() == [1, 1, 1]
 
 
 class _Log(TorchDispatchMode):

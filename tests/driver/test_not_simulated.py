@@ -65,6 +65,8 @@ REFUSED: dict[str, list[Callable[[], Any]]] = {
     "half-precision transforms": [
         lambda: torch.fft.fft(torch.ones(8).half().cuda()),
         lambda: torch.fft.irfftn(input=torch.ones(8, 8).cuda().half()),
+        lambda: torch.fft.hfft(torch.ones(8).half().cuda()),
+        lambda: torch.fft.irfft(torch.ones(8).cuda().to(torch.complex32)),
     ],
     "complex32": [
         lambda: torch.ones(4).cuda().to(torch.complex32).sum(),

@@ -37,6 +37,26 @@ def test_a_wrapper_beside_a_device_tensor_decides(machine):
     assert (x + wrapper).item() == (wrapper + x).item() == 2
 
 
+@pytest.mark.parametrize(
+    ("view", "shape"),
+    [
+        (lambda x: x.as_strided((2, 2), (1, 1)), (2, 2)),
+        (lambda x: x.transpose(0, 1), (3, 2)),
+        (lambda x: x.view(6), (6,)),
+        (lambda x: x.unfold(1, 2, 1), (2, 2, 2)),
+        (lambda x: torch.ops.aten._reshape_alias(x, (6,), (1,)), (6,)),
+    ],
+)
+def test_views_while_the_dispatch_is_off(machine, view, shape):
+    x = torch.arange(6.0, device="cuda").reshape(2, 3)
+    wrapper = TwoTensor(x, x)
+    with torch._C._DisableTorchDispatch():  # as torch.testing._internal.composite_compliance has it
+        outer, own = view(wrapper), view(x)
+    assert (outer.shape, outer.untyped_storage()._cdata) == (shape, wrapper.untyped_storage()._cdata)
+    assert own._is_view()
+    assert own.tolist() == view(x.cpu()).tolist()
+
+
 def test_functions_under_vmap_and_grad_see_cuda(machine):
     def function(x):
         assert (x.device, x.is_cuda) == (torch.device("cuda:1"), True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import subprocess
 import sys
 from collections import namedtuple
@@ -266,3 +267,12 @@ def test_a_program_that_does_without_torch(tmp_path):
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ran.stdout == "b'Tesla T4'\n", ran.stderr
     assert "1 (32 B)" in ran.stderr  # the copy, in the table
+
+
+def test_builtins_where_python_keeps_them_as_a_module():
+    """As in a program's ``__main__`` and in a notebook's cells; in an imported module they are a dict."""
+    names = {"__builtins__": builtins, "cuda": cuda}
+    exec("@cuda.jit\ndef fill(x):\n    for i in range(len(x)):\n        x[i] = max(i, 2)\n", names)
+    filled = cuda.device_array(4)
+    names["fill"][1, 1](filled)
+    assert filled.copy_to_host().tolist() == [2, 2, 2, 3]

@@ -308,6 +308,33 @@ def test_zero_redundancy_optimizer(alone: list[torch.Tensor]) -> None:
     assert sum(states for _, states in results) == len(alone)  # each state is on one rank
 
 
+def test_fsdp1s_full_state_on_the_host_while_gradients_exist() -> None:
+    from torch.distributed.fsdp import (
+        CPUOffload,
+        FullStateDictConfig,
+        FullyShardedDataParallel,
+        StateDictType,
+    )
+
+    def program(*, offload: bool) -> tuple[dict[str, torch.Tensor], int]:
+        net = FullyShardedDataParallel(
+            model().cuda(), cpu_offload=CPUOffload(offload_params=offload), device_id=torch.cuda.current_device()
+        )
+        net(torch.ones(2, WIDTH, device="cuda")).sum().backward()
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        with FullyShardedDataParallel.state_dict_type(net, StateDictType.FULL_STATE_DICT, config):
+            found = net.state_dict()
+        return found, sum(parameter.grad is not None for parameter in net.parameters())
+
+    expected = model().state_dict()
+    for offload in (False, True):
+        (states, gradients), (nothing, others) = on_ranks(2, lambda offload=offload: program(offload=offload))
+        assert gradients == others > 0
+        assert nothing == {}
+        assert [value.device.type for value in states.values()] == ["cpu"] * len(expected)
+        equal(list(states.values()), list(expected.values()))
+
+
 def test_distributed_checkpoint_across_world_sizes(tmp_path: Path) -> None:
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 _device = torch.ops.prim.device.default
 _PLAIN = torch._C.DispatchKey.CompositeExplicitAutograd
+_OF_CUDA = {
+    torch._C.DispatchKey.AutogradPrivateUse1: torch._C.DispatchKey.AutogradCUDA,
+    torch._C.DispatchKey.PrivateUse1: torch._C.DispatchKey.CUDA,
+}
 
 
 def _torch_dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,12 +115,15 @@ def _zeros(fake: Any) -> torch.Tensor:
 
 
 def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`HigherOrderOperator.dispatch`, with the plain kernel as the rule for device tensors."""
+    """`HigherOrderOperator.dispatch`, with the plain kernel as the rule for device tensors, and CUDA's as ours."""
 
     @functools.wraps(original)
     def dispatch(self: Any, dispatch_key: Any, /, *args: Any, **kwargs: Any) -> Any:
         if FakeCudaTensor not in self.python_key_table and _PLAIN in self.py_kernels:
             patches.set_item(self.python_key_table, FakeCudaTensor, self.py_kernels[_PLAIN])
+        of_cuda = _OF_CUDA.get(dispatch_key)
+        if of_cuda in self.py_kernels and dispatch_key not in self.py_kernels:
+            patches.set_item(self.py_kernels, dispatch_key, self.py_kernels[of_cuda])
         return original(self, dispatch_key, *args, **kwargs)
 
     return dispatch

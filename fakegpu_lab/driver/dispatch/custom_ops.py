@@ -54,7 +54,9 @@ def _run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return NotImplemented  # a wrapper subclass, or a FakeTensor
     for key in _KEYS:
         if _registered(op, key):
-            return op.func._op_dk(getattr(torch._C.DispatchKey, key), *args, **kwargs)
+            # Python's dispatch left this key out. C++ calls kernels with it: writes are counted, views are views.
+            with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
+                return op.func._op_dk(getattr(torch._C.DispatchKey, key), *args, **kwargs)
     raise NotImplementedError(
         f"Could not run '{op.func.name()}' with arguments from the 'CUDA' backend. This could be because the operator "
         "doesn't exist for this backend, or was omitted during the selective/custom build process (if using custom "

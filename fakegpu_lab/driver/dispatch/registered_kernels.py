@@ -139,6 +139,18 @@ def record_stream(source: FakeCudaTensor, stream: torch.Stream) -> None:
     transfer.record_stream(None, (source, stream), {})  # type: ignore[arg-type]
 
 
+def _view_below_dispatch(name: str) -> Callable[..., Any]:
+    """A view while Python's dispatch is off (`no_dispatch`): of a wrapper subclass its metadata, as on CPU and CUDA."""
+    op = getattr(torch.ops.aten, name).default
+
+    def view(source: torch.Tensor, *args: Any) -> Any:
+        if isinstance(source, FakeCudaTensor):
+            return FakeCudaTensor.__torch_dispatch__(op, (), (source, *args))  # type: ignore[call-arg]
+        return op._op_dk(torch._C.DispatchKey.CPU, source, *args)
+
+    return view
+
+
 def local_scalar_dense(source: FakeCudaTensor) -> Any:
     """``aten::_local_scalar_dense``, called by C++: ``torch.tensor([loss, loss])``."""
     return transfer.local_scalar_dense(None, (source,), {})  # type: ignore[arg-type]
@@ -236,6 +248,8 @@ def _register() -> list[torch.library.Library]:
     library.impl("_sparse_compressed_tensor_unsafe", sparse_of_parts, "AutogradPrivateUse1")
     library.impl("_copy_from", copy_from, "PrivateUse1")
     library.impl("record_stream", record_stream, "PrivateUse1")
+    for name in ("as_strided", "view", "unfold", "_reshape_alias"):
+        library.impl(name, _view_below_dispatch(name), "PrivateUse1")
     library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradPrivateUse1")
     for key in ("NestedTensorCUDA", "NestedTensorPrivateUse1"):
         library.impl("_to_copy", not_simulated.refuse("strided nested tensors"), key)

@@ -33,6 +33,15 @@ def _without_layout(op: Op, call: Kernel) -> Kernel:
     return new_empty_strided
 
 
+def _no_gradients_of_outs(op: Op, *args: Any, out: list[torch.Tensor] | tuple[()] = (), **kwargs: Any) -> None:
+    """The check that `unbind_copy` makes in its kernel, where autograd has passed (native/TensorShape.cpp)."""
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in out):
+        raise RuntimeError(
+            f"{op.name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad."
+        )
+
+
 row("empty", "empty_strided", "empty_like", "empty_permuted", launches=False)
 row("new_empty", launches=False, binding=False)
 row("new_empty_strided", launches=False, values=_without_layout)
@@ -56,6 +65,7 @@ row("copy", devices=rules.any_device)
 row("_to_copy", runs=transfer.to_copy)
 row("detach_copy", binding=False)
 row("clone", grows=False)
+row("unbind_copy", checks=_no_gradients_of_outs)
 row("cat", grows=False)
 row("stack", grows=False, devices=rules.CAT)
 row("_stack", devices=rules.CAT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -203,8 +204,11 @@ def without_driver(op: Op, call: Kernel) -> Kernel:
     return decompose
 
 
+_HALF = re.compile("Unsupported dtype Half|MKL FFT doesn't support tensors of type: Half")
+
+
 def _in_words(function: Kernel) -> Kernel:
-    """A Fourier transform that says that half precision is not simulated, instead of the CPU's "Unsupported dtype"."""
+    """A Fourier transform that says that half precision is not simulated, instead of the CPU's errors."""
 
     @functools.wraps(function)
     def transform(*args: Any, **kwargs: Any) -> Any:
@@ -213,7 +217,7 @@ def _in_words(function: Kernel) -> Kernel:
             return function(*args, **kwargs)
         except RuntimeError as raised:
             source = args[0] if args else kwargs.get("input")
-            if source.__class__ is FakeCudaTensor and str(raised).startswith("Unsupported dtype Half"):
+            if source.__class__ is FakeCudaTensor and _HALF.match(str(raised)):
                 raise error("half-precision transforms") from None
             raise
 
@@ -222,7 +226,26 @@ def _in_words(function: Kernel) -> Kernel:
 
 CHANGES = [
     wrapped(f"torch.fft.{name}", _in_words, "half precision is refused in a sentence")
-    for name in ("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn")
+    for name in (
+        "fft",
+        "ifft",
+        "rfft",
+        "irfft",
+        "fft2",
+        "ifft2",
+        "rfft2",
+        "irfft2",
+        "fftn",
+        "ifftn",
+        "rfftn",
+        "irfftn",
+        "hfft",
+        "ihfft",
+        "hfft2",
+        "ihfft2",
+        "hfftn",
+        "ihfftn",
+    )
     if hasattr(torch.fft, name)
 ]
 

@@ -106,7 +106,10 @@ def runnable(dispatcher: Any, function_of: Callable[[Any], Callable[..., Any]]) 
     overloads = getattr(dispatcher, "overloads", {})
     for overload in overloads.values():
         _note_widths(function.__code__, getattr(overload, "type_annotation", None))
-    names = {name: _in_kernel(value, function_of) for name, value in function.__globals__.items()}
+    names = {
+        name: value if name == "__builtins__" else _in_kernel(value, function_of)
+        for name, value in function.__globals__.items()
+    }
     names.setdefault("print", scalars.printed)
     cells = tuple(_cell(cell, function_of) for cell in function.__closure__ or ())
     copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells or None)
