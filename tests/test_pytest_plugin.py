@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -248,6 +250,9 @@ def test_the_steps_of_the_workflow_in_the_documents_run(run: Callable[..., pytes
     workflow = yaml.safe_load((Path(__file__).parents[1] / "docs" / "examples" / "test-cuda.yml").read_text())
     steps = [step["run"] for step in workflow["jobs"]["simulated-gpus"]["steps"] if "run" in step]
     assert [step.split()[:4] for step in steps[:-1]] == [["python", "-m", "pip", "install"]] * 3
+    assert "whl/cpu" in steps[0], "the CPU build is there before anything needs torch"
+    package = shlex.split(steps[1])[4].replace("$FAKEGPU_LAB", workflow["env"]["FAKEGPU_LAB"])
+    assert re.fullmatch(r"git\+(https://\S+|\$\{\{ vars\.FAKEGPU_LAB_REPOSITORY \}\})", package)
     python, flag, module, *options = steps[-1].split()
     assert (python, flag, module) == ("python", "-m", "pytest")
     run(*options, test_plain="def test_x(gpus): assert len(gpus) == 2").assert_outcomes(passed=1)

@@ -1,8 +1,9 @@
 """Where the repository is. ``[project.urls]`` in pyproject.toml is the only place that says so.
 
 ``python docs/website/address.py https://github.com/someone/fakegpu_lab`` (or ``make address REPOSITORY=…``) writes it
-there, together with what follows from it: the badge and the clone in README.md, the entry in CITATION.cff. Without an
-address, these are left out, and the website shows no link to the repository.
+there, together with what follows from it: the badge and the clone in README.md, the entry in CITATION.cff, and where
+docs/examples/test-cuda.yml installs the package from. Without an address, these are left out, the website shows no
+link to the repository, and the workflow reads the address from a variable of the repository that it runs in.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _TABLE = re.compile(r"(?m)^\[project\.urls\]\n(?:.+\n)*\n")
 _BADGE = re.compile(r"(?m)^\[!\[Binder\].*\n\n")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 _CLONE = re.compile(r"(?m)^git clone .*\n")
+_INSTALLED = re.compile(r"(?m)^  FAKEGPU_LAB: .*\n")
 _CITED = re.compile(r"(?m)^repository-code: .*\n")
 
 
@@ -61,6 +63,8 @@ def write(address: str, root: Path = ROOT) -> None:
     clone = f"git clone {address} && cd {address.rpartition('/')[2]}\n"
     _replace(root / "README.md", _CLONE, "make lab\n", clone if address else "")
     _replace(root / "CITATION.cff", _CITED, "license: ", f'repository-code: "{address}"\n' if address else "")
+    source = address or "${{ vars.FAKEGPU_LAB_REPOSITORY }}"
+    _replace(root / "docs/examples/test-cuda.yml", _INSTALLED, "\njobs:\n", f"  FAKEGPU_LAB: git+{source}\n")
 
 
 def _replace(path: Path, old: re.Pattern[str], before: str, new: str) -> None:

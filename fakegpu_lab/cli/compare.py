@@ -9,7 +9,7 @@ from fakegpu_lab.cli.show import print_parts
 from fakegpu_lab.comparison import compare
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.opened.opening import open_recording
-from fakegpu_lab.opened.snapshot import Snapshot
+from fakegpu_lab.opened.snapshot import MemorySnapshot
 
 if TYPE_CHECKING:
     from fakegpu_lab.opened.recorded_trace import OpenedTrace
@@ -36,7 +36,7 @@ def show(before: str, after: str, page: str | None) -> None:
 
 def _opened(path: str) -> OpenedTrace:
     opened = open_recording(path)
-    if isinstance(opened, Snapshot):
+    if isinstance(opened, MemorySnapshot):
         raise FakeGpuError(
             f"{path} is a memory snapshot, and only recordings of what ran can be compared: export one with "
             "torch.profiler, or with --chrome."

@@ -11,7 +11,7 @@ from fakegpu_lab.advice import advise
 from fakegpu_lab.formatting.printable import printable
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.opened.opening import open_recording
-from fakegpu_lab.opened.snapshot import Snapshot
+from fakegpu_lab.opened.snapshot import MemorySnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,12 +31,12 @@ def show(files: Sequence[str], by: str, top: int, figure: str | None) -> None:
     if figure is not None and not Path(figure).absolute().parent.is_dir():
         raise FakeGpuError(f"The figure {figure} cannot be written: its folder does not exist.")
     opened = open_recording(files[0] if len(files) == 1 else list(files))
-    if isinstance(opened, Snapshot):
+    if isinstance(opened, MemorySnapshot):
         _show_snapshot(opened, by, top)
     else:
         _show_trace(opened, by, top)
     if figure is not None:
-        drawn = opened.memory_figure(min(opened.devices)) if isinstance(opened, Snapshot) else opened.figure()
+        drawn = opened.memory_figure(min(opened.devices)) if isinstance(opened, MemorySnapshot) else opened.figure()
         drawn.write_html(figure)
         print(f"\nThe figure is in {figure}.")
 
@@ -52,7 +52,7 @@ def _show_trace(trace: OpenedTrace, by: str, top: int) -> None:
         print("\n" + printable(repr(advice)))
 
 
-def _show_snapshot(snapshot: Snapshot, by: str, top: int) -> None:
+def _show_snapshot(snapshot: MemorySnapshot, by: str, top: int) -> None:
     if by == "module":
         raise FakeGpuError("A memory snapshot has no modules: use --by kernel (the tensors at the peak) or --by line.")
     print_parts(snapshot.summary())

@@ -2,13 +2,14 @@
 
 nvidia-ml-py's functions run unmodified. They look C functions up by their names in nvml.h and pass plain numbers,
 ctypes values, buffers, and ``byref(…)`` of what the function should fill. Answered are the functions that torch,
-gpustat and nvitop call; one that returns one number of a card is a line of `_NUMBERS`. Every other function returns
-"Not Supported", as a driver does on a card that lacks the feature.
+accelerate, gpustat and nvitop call; one that returns one number of a card is a line of `_NUMBERS`. Every other
+function returns "Not Supported", as a driver does on a card that lacks the feature.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -275,6 +276,16 @@ def _throughput(handle: Any, counter: Any, kilobytes: Any) -> None:
     _put(kilobytes, 0)
 
 
+def _cpu_affinity(handle: Any, size: Any, words: Any) -> None:
+    """The CPUs next to a card, a bit each: all that this process may use, since sockets are not simulated."""
+    _gpu(handle)
+    if not hasattr(os, "sched_getaffinity"):
+        raise _NvmlError(_NOT_SUPPORTED)  # NVIDIA's library has it on Linux alone, too
+    mask = sum(1 << cpu for cpu in os.sched_getaffinity(0))
+    for place in range(_number(size)):
+        _target(words)[place] = mask >> 64 * place & (1 << 64) - 1
+
+
 def _field_values(handle: Any, count: Any, values: Any) -> None:
     _gpu(handle)
     for place in range(_number(count)):
@@ -330,6 +341,7 @@ _FUNCTIONS: dict[str, Callable[..., None]] = {
     "nvmlDeviceGetMPSComputeRunningProcesses": _no_processes,
     "nvmlDeviceGetProcessUtilization": _process_utilization,
     "nvmlDeviceGetPcieThroughput": _throughput,
+    "nvmlDeviceGetCpuAffinity": _cpu_affinity,
     "nvmlDeviceGetFieldValues": _field_values,
 }
 

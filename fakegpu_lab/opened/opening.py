@@ -19,14 +19,14 @@ from fakegpu_lab.opened.recorded_trace import OpenedTrace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from fakegpu_lab.opened.snapshot import Snapshot
+    from fakegpu_lab.opened.snapshot import MemorySnapshot
 
 RANKS = 64
 """The most files that are opened together."""
 _ENDS = (".json", ".json.gz")
 
 
-def open_recording(path: str | Path | Iterable[str | Path]) -> OpenedTrace | Snapshot:
+def open_recording(path: str | Path | Iterable[str | Path]) -> OpenedTrace | MemorySnapshot:
     """Open a recording of a real card.
 
     Parameters
@@ -39,7 +39,7 @@ def open_recording(path: str | Path | Iterable[str | Path]) -> OpenedTrace | Sna
 
     Returns
     -------
-    OpenedTrace or Snapshot
+    OpenedTrace or MemorySnapshot
         A recording with the views of a `Trace`; of a snapshot, those of memory.
 
     Raises
@@ -84,7 +84,7 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _opened(path: Path) -> OpenedTrace | Snapshot:
+def _opened(path: Path) -> OpenedTrace | MemorySnapshot:
     data = content(path)
     if data.startswith(b"\x80"):
         from fakegpu_lab.opened.snapshot import read_snapshot

@@ -1,4 +1,4 @@
-"""`Snapshot`: a memory snapshot of PyTorch (``torch.cuda.memory._dump_snapshot``), with the views of memory.
+"""`MemorySnapshot`: a memory snapshot of PyTorch (``torch.cuda.memory._dump_snapshot``), with the views of memory.
 
 The file has the allocator's segments and blocks at its end, and, if ``torch.cuda.memory._record_memory_history`` was
 on, the allocations and frees before that with their stacks. Memory that is held at the end and was not allocated in the
@@ -55,7 +55,7 @@ class DeviceSummary(NamedTuple):
     largest_free: int
 
 
-class Snapshot(MemoryViews):
+class MemorySnapshot(MemoryViews):
     """A memory snapshot: what was allocated, by which line, and how much of the reserved memory was unused.
 
     Attributes
@@ -132,7 +132,7 @@ class Snapshot(MemoryViews):
         return "; ".join(parts) or "No device had reserved memory"
 
     def __repr__(self) -> str:
-        return f"<Snapshot of {self.origin}: {self.described()}>"
+        return f"<MemorySnapshot of {self.origin}: {self.described()}>"
 
     def _repr_html_(self) -> str:
         hint = "<code>.memory_figure()</code> draws it; <code>.at_peak()</code>, <code>.by_line()</code> name tensors"
@@ -143,7 +143,7 @@ class _BrokenSnapshotError(Exception):
     """A snapshot that cannot be; the message continues a sentence."""
 
 
-def read_snapshot(path: Path, data: bytes) -> Snapshot:
+def read_snapshot(path: Path, data: bytes) -> MemorySnapshot:
     """Read a snapshot.
 
     Raises
@@ -170,7 +170,7 @@ def _number(thing: Any, key: str, what: str) -> int:
     return value
 
 
-def _snapshot(name: str, data: dict[str, Any]) -> Snapshot:
+def _snapshot(name: str, data: dict[str, Any]) -> MemorySnapshot:
     segments: dict[int, list[dict[str, Any]]] = {}
     for number, segment in enumerate(data["segments"]):
         segments.setdefault(_number(segment, "device", f"segment {number}"), []).append(segment)
@@ -187,7 +187,7 @@ def _snapshot(name: str, data: dict[str, Any]) -> Snapshot:
     for device in sorted({*segments, *histories}):
         devices[device] = _summary(segments.get(device, []))
         allocations[device] = _Device(device, segments.get(device, []), histories.get(device, [])).allocations()
-    return Snapshot(name, devices, allocations)
+    return MemorySnapshot(name, devices, allocations)
 
 
 def _blocks(segment: dict[str, Any]) -> list[dict[str, Any]]:

@@ -60,6 +60,16 @@ def test_the_same_program_shows_the_same(machine: Machine) -> None:
     assert readings() == first
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
+def test_every_cpu_of_the_process_is_next_to_a_card(machine: Machine) -> None:
+    """accelerate (``ACCELERATE_CPU_AFFINITY``) and others pin a process to what this returns."""
+    pynvml.nvmlInit()
+    words = pynvml.nvmlDeviceGetCpuAffinity(pynvml.nvmlDeviceGetHandleByIndex(0), (os.cpu_count() or 1) // 64 + 1)
+    pynvml.nvmlShutdown()
+    found = {64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1}
+    assert found == os.sched_getaffinity(0)
+
+
 def test_load_is_of_the_last_sixth_of_a_second(machine: Machine) -> None:
     work()
     lab.host_work(WINDOW_NS / 2e9)

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import nbformat
 import pytest
+import yaml
 
 import fakegpu_lab
 from fakegpu_lab.hardware.catalogue.lookup import catalogue, gpu
@@ -131,21 +132,26 @@ def test_the_catalogue_has_every_gpu_with_its_figures_and_says_which_are_estimat
 def test_the_repository_s_address_is_written_in_one_go_and_removed_again(tmp_path: Path) -> None:
     from website import address
 
-    for name in ("pyproject.toml", "README.md", "CITATION.cff"):
+    workflow = tmp_path / "docs/examples/test-cuda.yml"
+    workflow.parent.mkdir(parents=True)
+    names = ("pyproject.toml", "README.md", "CITATION.cff", "docs/examples/test-cuda.yml")
+    for name in names:
         shutil.copy(ROOT / name, tmp_path / name)
     address.write("https://github.com/someone/fork.git", tmp_path)
     assert address.repository(tmp_path) == "https://github.com/someone/fork"
     assert "git clone https://github.com/someone/fork && cd fork\nmake lab\n" in (tmp_path / "README.md").read_text()
     assert "mybinder.org/v2/gh/someone/fork/HEAD?urlpath=" in (tmp_path / "README.md").read_text(encoding="utf-8")
     assert 'repository-code: "https://github.com/someone/fork"' in (tmp_path / "CITATION.cff").read_text()
-    before = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert yaml.safe_load(workflow.read_text())["env"] == {"FAKEGPU_LAB": "git+https://github.com/someone/fork"}
+    before = {name: (tmp_path / name).read_text(encoding="utf-8") for name in names}
     address.write("https://github.com/someone/fork", tmp_path)
-    assert before == {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert before == {name: (tmp_path / name).read_text(encoding="utf-8") for name in names}
     address.write("", tmp_path)
     assert address.repository(tmp_path) == ""
     for name, text in before.items():
         assert "someone" in text
         assert "someone" not in (tmp_path / name).read_text(encoding="utf-8")
+    assert yaml.safe_load(workflow.read_text())["env"] == {"FAKEGPU_LAB": "git+${{ vars.FAKEGPU_LAB_REPOSITORY }}"}
 
 
 def test_nothing_that_people_read_links_to_a_placeholder() -> None:
