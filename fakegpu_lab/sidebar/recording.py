@@ -14,7 +14,7 @@ from IPython.display import HTML, display
 from fakegpu_lab.advice import advise
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.opened.opening import open_recording
-from fakegpu_lab.opened.snapshot import Snapshot
+from fakegpu_lab.opened.snapshot import MemorySnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def show(path: str) -> None:
     except FakeGpuError as error:
         _write(f"<p>{html.escape(str(error))}</p>")
         return
-    if isinstance(opened, Snapshot):
+    if isinstance(opened, MemorySnapshot):
         _write(opened.summary()._repr_html_())
         for device in sorted(opened.devices):
             _memory(opened, device, len(opened.devices) > 1)
