@@ -8,11 +8,12 @@ from typing import Any
 import nbformat
 import pytest
 
-from fakegpu_lab.course.checks.observe import observe, tried
+from fakegpu_lab.course.checks.observe import tried
 from fakegpu_lab.course.expect.attempt import Attempt
 from fakegpu_lab.course.grade.examiner import Examiner
 from fakegpu_lab.course.grade.graded_lesson import About, GradedLesson, LessonCell
 from fakegpu_lab.course.grade.repair import Cell
+from tests.course.graded_lesson import observed
 
 
 def lesson(**changes: Any) -> GradedLesson:
@@ -39,9 +40,7 @@ def answered(examiner: Examiner, check: Cell, names: dict[str, Any], attempt: At
     """What a submission's process would answer."""
     job = examiner.job(check)
     told: list[dict[str, Any]] = []
-    observe(
-        job["check"], job["canaries"], names, attempt, "<check>", lambda one: told.append(json.loads(json.dumps(one)))
-    )
+    observed(job, names, attempt, lambda one: told.append(json.loads(json.dumps(one))))
     return {"told": told, "ended": True, "outputs": []}
 
 

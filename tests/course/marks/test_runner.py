@@ -35,8 +35,8 @@ class Process:
 
     def check(self, source: str, **job: Any) -> dict[str, Any]:
         """A check with ``%%check`` in front, as the grader sends it, but without canaries."""
-        more = {"exercise": "first", **Examination("\n" + source, gpus=False).job(), "canaries": {}}
-        return self.cell("%%check first\n" + source, "check", **more | job)
+        own = [one for one in Examination("\n" + source, gpus=False).job()["statements"] if not one[1]]
+        return self.cell("%%check first\n" + source, "check", **{"exercise": "first", "statements": own} | job)
 
     def assertions(self, source: str, **job: Any) -> dict[str, Any]:
         """A check without it."""
@@ -74,6 +74,52 @@ def test_a_check_reports_what_it_sees(process: Process) -> None:
     assert (message["ended"], message["has_value"], saw(message)) == (True, False, [7, 8])
     assert [one["n"] for one in message["told"]] == list(range(len(message["told"])))
     assert message["outputs"] == message["left"] == message["rebound"] == []
+
+
+LOOKS = """
+import ast, sys
+def below(depth=3):
+    found, frame = [], sys._getframe(1)
+    def look(thing, depth):
+        if isinstance(thing, str): found.append(thing)
+        elif isinstance(thing, ast.AST): found.append(ast.unparse(thing))
+        elif depth and isinstance(thing, (dict, list, tuple)):
+            for one in (thing.values() if isinstance(thing, dict) else thing): look(one, depth - 1)
+        elif depth and type(thing).__name__ in ("Observation", "RunningCheck", "_Runner", "Part"):
+            names = getattr(thing, "__slots__", None) or vars(thing)
+            for name in names: look(getattr(thing, name), depth - 1)
+            if type(thing).__name__ == "RunningCheck":
+                try: thing.observed = print
+                except AttributeError: pass
+                else: found.append("what a check reports" + " to")
+    while frame is not None:
+        for name, one in frame.f_locals.items():
+            if name != "found": look(one, depth)
+        frame = frame.f_back
+    return [one for one in found if "sec" + "ret" in one or "what a check reports" + " to" in one]
+"""
+
+
+def test_nothing_below_an_answer_s_frames_holds_the_rest_of_a_check(process: Process) -> None:
+    process.cell(LOOKS)
+    message = process.check("expect.equal(below(), 'mine')\nexpect.equal('secret', 'other')")
+    assert saw(message) == [["list", []]]
+    assert message["ended"]
+
+
+def test_a_check_that_is_interrupted_has_not_ended() -> None:
+    told = iter([{"left": ["a"], "has_value": False}, {"ran": True}, {}])
+    sent: list[dict[str, Any]] = []
+
+    def run(part: dict[str, Any]) -> dict[str, Any]:
+        sent.append(part)
+        return next(told)
+
+    about = dict.fromkeys(("id", "visible", "given_by_solution", "any_gpus", "classes"))
+    job = about | {"source": "hidden", "exercise": "first", "statements": [["a", False], ["b", True], ["c", False]]}
+    assert cell_runner._run_check(job, run) == {"left": ["a"], "has_value": False, "ran": True}
+    assert [one.get("text") for one in sent] == [None, "a", "b"]
+    assert not any("source" in one for one in sent)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +334,7 @@ def test_control_believes_the_result_of_the_job_alone(monkeypatch: pytest.Monkey
     from fakegpu_lab.course.grade.sandbox.sealed_channel import seal, unseal
 
     key = b"k" * 32
-    lines = iter([b'{"key": "%s"}' % key.hex().encode(), seal(key, b"down", 0, {"id": "one"}), b""])
+    lines = iter([b'{"key": "%s"}' % key.hex().encode(), seal(key, b"down", 0, {"id": "one", "kind": "given"}), b""])
     written: list[bytes] = []
     jobs: Any = queue.SimpleQueue()
     results: Any = queue.SimpleQueue()
@@ -304,7 +350,7 @@ def test_control_believes_the_result_of_the_job_alone(monkeypatch: pytest.Monkey
     with pytest.raises(Stop, match="0"):
         cell_runner._control(report, None, jobs, results, notes, 1, Outputs(1000), ["memory"], {})
     messages = [unseal(key, b"up", number, line) for number, line in enumerate(written)]
-    assert jobs.get() == {"id": "one", "serial": 1}
+    assert jobs.get() == {"id": "one", "kind": "given", "serial": 1}
     assert messages[0] == {"ready": True, "in_force": ["memory"]}
     answer = messages[-1]
     assert answer is not None
