@@ -193,7 +193,8 @@ HONEST = {
     "an own list": "class Batches(list):\n    def first(self): return self[0]",
     "format strings": "'{:>8} {0} {x.shape} {1[a]}'.format(1, {'a': 2}, x=torch.ones(2))",
     "format strings in many ways": "import pandas as pd\nrows = ['{:<8}', '{:>8}']\nfor row in rows: row.format(1)\n"
-    "('{:>4}' * 3).format(1, 2, 3)\nhead = '{:<8}' + '{:>9}'\nhead.format(1, 2)\npd.DataFrame().style.format('{:.1f}')\n"
+    "('{:>4}' * 3).format(1, 2, 3)\nhead = '{:<8}' + '{:>9}'\nhead.format(1, 2)\n"
+    "pd.DataFrame().style.format('{:.1f}')\n"
     "forms = {'ms': '{:.1f} ms'}\nforms['ms'].format(2)\nstr.format('{:>3}', 1)\n'{a}'.format_map({'a': 1})",
     "a wrapper": "import functools\ndef timed(f):\n    @functools.wraps(f)\n    def inner(*a, **k): return f(*a, **k)\n"
     "    return inner\ndef other(f):\n    def inner(*a): return f(*a)\n"

@@ -18,6 +18,11 @@ BUILTINS = _words(
 )
 """Builtins other than errors and warnings."""
 
+MAKE_OR_REACH = _words(
+    "breakpoint classmethod delattr display get_ipython getattr hasattr help open setattr super type"
+)
+"""Those of them that a pickle may not bring."""
+
 MODULES = _words(
     """
     __future__ abc argparse array base64 bisect calendar cmath collections colorsys contextlib copy csv cycler

@@ -20,6 +20,7 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.flags import evaluated
 from fakegpu_lab.course.flags.contents import CODE_PARTS, Contents
 from fakegpu_lab.user_code.frames import OWN, PYTHON, classified, walk
 
@@ -274,6 +275,7 @@ def watch(report: Callable[[str], None], hide: list[str], forks: int, network: b
     reported: set[str] = set()
     hidden = tuple(os.path.realpath(path) for path in hide)
     pid = os.getpid()
+    evaluated_by = evaluated.reports(trusted)
 
     def report_once(sentence: str) -> None:
         if sentence not in reported and os.getpid() == pid:
@@ -300,6 +302,11 @@ def watch(report: Callable[[str], None], hide: list[str], forks: int, network: b
                 if real.startswith("/proc/") and real.endswith("/mem"):
                     report_once("tried to open the memory of a process")
                     raise PermissionError(13, "Permission denied", real)
+        elif event in evaluated.EVENTS:
+            with _unwatched(state):
+                sentence = evaluated_by(event, arguments, sys._getframe(1))
+            if sentence:
+                report_once(sentence)
         elif event in _REFUSED or event in _NEVER_NEEDED or event.startswith("ctypes."):
             with _unwatched(state):
                 theirs = _asked_by_cell(sys._getframe(1))

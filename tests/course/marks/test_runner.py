@@ -122,6 +122,72 @@ def test_a_check_that_is_interrupted_has_not_ended() -> None:
     assert not any("source" in one for one in sent)
 
 
+RUN_TEXT = {
+    "eval('1 + 1')": "ran a text as code",
+    "import sympy\nsympy.simplify('1 + 1')": "ran a text as code (sympy)",
+    "import yaml\nyaml.CUnsafeLoader('!!python/object/apply:builtins.exec [\"x = 1\"]').get_single_data()": (
+        "ran a text as code (yaml)"
+    ),
+    "import typing_extensions\ndef f(): pass\nf.__annotations__['x'] = '1 + 2'\n"
+    "typing_extensions.get_annotations(f, eval_str=True)": "ran a text as code (typing_extensions)",
+    "x = 3\n%who x{x}": "ran a text as code (IPython)",
+    "import pickle\npickle.loads(b'cbuiltins\\nexec\\n(Vy = 1\\ntR.')": "loaded a pickle that brings builtins.exec",
+    "import pickle\ntry: pickle.loads(b'\\x80\\x04ctorch\\nos.system\\n.')\nexcept AttributeError: pass": (
+        "loaded a pickle that brings torch.os.system"
+    ),
+    "import marshal\nmarshal.loads(marshal.dumps(1))": "loaded compiled code",
+}
+RUN_NO_TEXT = """
+import copy, functools, itertools, timeit, typing
+from collections import namedtuple
+from dataclasses import dataclass, field
+import numpy as np
+import torch, sympy, yaml
+@dataclass
+class A:
+    x: list = field(default_factory=list)
+P = namedtuple("P", "x y")
+class T(typing.NamedTuple):
+    x: int
+T(1); A(); P(1, 2)
+copy.deepcopy([A(), P(1, 2), torch.ones(2)])
+timeit.timeit("sum(range(9))", number=2)
+sympy.simplify(sympy.symbols("x") * 2)
+yaml.safe_load("a: [1, 2]")
+torch.save({"a": torch.ones(2), "b": [1]}, "made.pt")
+torch.load("made.pt")
+try:
+    import matplotlib.pyplot as plt
+    import pandas as pd
+except ImportError:
+    pass
+else:
+    pd.DataFrame({"a": [1, 2]}).describe()
+    fig, ax = plt.subplots()
+    ax.plot([1, 2])
+class D(torch.utils.data.Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, i): return torch.ones(2) * i
+[one for one in torch.utils.data.DataLoader(D(), batch_size=2)]
+torch.jit.script(torch.nn.Linear(2, 2))
+%time sum(range(9))
+%timeit -n1 -r1 sum(range(9))
+"""
+
+
+@pytest.mark.parametrize("text", RUN_TEXT)
+def test_text_that_a_library_runs_is_reported_whatever_its_function_is_called(process: Process, text: str) -> None:
+    process.cell(text)
+    assert RUN_TEXT[text] in process.sandbox.flags
+
+
+def test_what_libraries_generate_honestly_is_not_reported(process: Process) -> None:
+    before = set(process.sandbox.flags)
+    message = process.cell(RUN_NO_TEXT)
+    assert not [one for one in message["outputs"] if one["output_type"] == "error"]
+    assert process.sandbox.flags == before
+
+
 @pytest.mark.parametrize(
     ("last", "has_value", "score"),
     [("1.5", True, 1.5), ("True", True, 1.0), ("None", False, None), ("'2'", True, None), ("float('nan')", True, -1.0),

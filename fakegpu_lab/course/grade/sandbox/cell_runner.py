@@ -11,6 +11,7 @@ import _thread
 import ast
 import builtins
 import contextlib
+import functools
 import importlib
 import json
 import math
@@ -283,7 +284,7 @@ def _control(
         report.write(seal(key, b"up", sent, message))
         sent += 1
 
-    def run(part: dict[str, Any], flags: set[str]) -> dict[str, Any]:
+    def run(flags: set[str], part: dict[str, Any]) -> dict[str, Any]:
         """Let the main thread run a cell or a part of a check; pass on what it reports."""
         jobs.put(part | {"serial": received})
         while True:
@@ -312,7 +313,8 @@ def _control(
             os._exit(0)
         received += 1
         flags: set[str] = set()
-        result = run(job, flags) if job["kind"] != "check" else _run_check(job, lambda part: run(part, flags))
+        run_part = functools.partial(run, flags)
+        result = _run_check(job, run_part) if job["kind"] == "check" else run_part(job)
         drain(streams, outputs)
         say({"cell": job["id"], "outputs": outputs.end(), "over": outputs.over, "flags": sorted(flags), **result})
 
