@@ -74,7 +74,7 @@ def alone(statement: ast.stmt, source: str) -> str:
     first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
     text = "\n".join(source.split("\n")[first - 1 : statement.end_lineno])
     if statement.col_offset or len(ast.parse(text).body) > 1:  # others are in its line, after a semicolon
-        text = ast.get_source_segment(source, statement) or ""
+        text = str(ast.get_source_segment(source, statement))
     return "\n" * (first - 1) + text
 
 

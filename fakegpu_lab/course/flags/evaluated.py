@@ -12,10 +12,10 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.flags import allowed
-from fakegpu_lab.user_code.frames import OURS, classified, package, walk
+from fakegpu_lab.user_code.frames import OUR_FOLDER, OURS, classified, package, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from types import FrameType
 
 EVENTS = frozenset({"exec", "marshal.loads", "pickle.find_class"})
@@ -23,6 +23,8 @@ EVENTS = frozenset({"exec", "marshal.loads", "pickle.find_class"})
 
 _STANDARD_LIBRARY = os.path.dirname(os.path.realpath(os.__file__)) + os.sep  # noqa: PTH120 - frames' names are strings
 _GENERATE = {
+    "fakegpu_lab": ("course/checks/", "course/grade/sandbox/", "course/cell_text/", "user_code/cell_code.py",
+                    "kernels/"),
     "": ("dataclasses.py", "collections/__init__.py", "timeit.py"),
     "torch": ("_dynamo/", "_inductor/", "_functorch/", "_library/", "fx/", "jit/", "_jit_internal.py", "library.py",
               "export/", "_export/", "onnx/"),
@@ -47,13 +49,17 @@ _FOUND_IN = {
 """Modules whose classes a pickle may bring, with their parts; and the names of those of which it may not bring all."""
 
 
-def reports(trusted: Callable[[CodeType], bool]) -> Callable[[str, tuple[Any, ...], FrameType], str]:
+def reports(
+    trusted: Callable[[CodeType], bool], lesson: Collection[str]
+) -> Callable[[str, tuple[Any, ...], FrameType], str]:
     """Make the function that says what is wrong with one of `EVENTS`; it says nothing where a cell did not cause it.
 
     Parameters
     ----------
     trusted
         Whether code is that of Python, of an installed library or of this package.
+    lesson
+        The names of the lesson's own cells; more may be added to it.
     """
 
     def report(event: str, arguments: tuple[Any, ...], frame: FrameType) -> str:
@@ -66,6 +72,8 @@ def reports(trusted: Callable[[CodeType], bool]) -> Callable[[str, tuple[Any, ..
         for one in walk(frame):
             file = one.f_code.co_filename
             if not trusted(one.f_code):
+                if file in lesson or file.startswith("<check "):
+                    return ""
                 return _sentence(event, arguments, by)
             if file.startswith("<frozen") or one.f_code.co_name == "<module>" or _generates(file, one.f_code.co_name):
                 return ""  # an import, or one of the list
@@ -95,8 +103,9 @@ def _may_be_found(module: str, name: str) -> bool:
 @lru_cache(maxsize=1024)
 def _generates(file: str, function: str) -> bool:
     """Whether a function of an installed file runs text that it makes itself."""
-    if classified(file) & OURS:
-        return True
+    ours = os.path.realpath(file).removeprefix(OUR_FOLDER) if classified(file) & OURS else file
+    if ours != file:
+        return ours.replace(os.sep, "/").startswith(_GENERATE["fakegpu_lab"])
     installed = package(file)
     if installed is None:
         real = os.path.realpath(file)

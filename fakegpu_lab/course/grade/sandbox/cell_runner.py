@@ -73,6 +73,7 @@ class _Runner:
         self.magics: Any = None
         self.tried: dict[str, Any] = {}
         self.bound: dict[str, Any] = {}  # what locked cells imported or defined
+        self.lesson = set[str]()  # the names of the lesson's own cells, as IPython compiles them
         self.began = False  # whether a cell of the lesson has run
         self.observation: Any = None  # the check that is running, with its names, and those before it
         self.names, self.before = dict[str, Any](), dict[str, Any]()
@@ -83,6 +84,9 @@ class _Runner:
         changed = self.files.put_back() if own else []
         left = self.surroundings.restore(any_gpus=job["any_gpus"]) if own and self.began else []
         self.began |= own
+        if own:
+            count, text = self.shell.execution_count, self.shell.transform_cell(job["source"])
+            self.lesson.add(self.shell.compile.get_code_name(job["source"], text, count))
         self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
         if self.magics is None and type(registered) is self._magics_class:
@@ -203,6 +207,7 @@ def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[s
         settings["limits"]["processes"],
         "no network" not in in_force,
         threads="threading" not in settings["allow"],
+        lesson=runner.lesson,
     )
     del report, commands, settings, in_force, streams, source, notes, shared  # a cell's frames lead to this one
     while True:
