@@ -76,7 +76,7 @@ class _Runner:
         self.lesson = set[str]()  # the names of the lesson's own cells, as IPython compiles them
         self.began = False  # whether a cell of the lesson has run
         self.observation: Any = None  # the check that is running, with its names, and those before it
-        self.names, self.before = dict[str, Any](), dict[str, Any]()
+        self.names, self.before, self.fixed = dict[str, Any](), dict[str, Any](), dict[str, Any]()
 
     def cell(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run one cell of the notebook; report what exercises' cells in it did."""
@@ -126,12 +126,16 @@ class _Runner:
         name = job["exercise"]
         attempt = self.magics.room.attempts.get(name) if name and self.magics is not None else None
         self.names, self.before = names, dict(names)
+        self.fixed = {name: names[name] for name in self.bound if name in names}
         self.observation = self._observation(names, attempt, f"<check {job['id']}>", tell)
         return {"left": found, "restored": restored, "rebound": rebound, "has_value": False}
 
     def statement(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Run a statement of the check that was prepared."""
+        """Run a statement of the check that was prepared; names of the lesson keep their meaning for each of them."""
+        self.names.update(self.fixed)
         self.observation.run(job["text"], canary=job["canary"])
+        for name in bound_names(job["text"]):
+            self.fixed.pop(name, None)
         return {"ran": True}
 
     def end_of_check(self, job: dict[str, Any]) -> dict[str, Any]:
