@@ -147,6 +147,8 @@ class Examination:
         for number, event in enumerate(told):
             if not isinstance(event, dict) or event.get("n") != number:
                 raise TamperedError("what the check reported is not in order")
+            if "changed" in event:
+                raise TamperedError(f"{str(event['changed'])[:100]} had been given another meaning while the check ran")
             if "part" in event and event["part"] == len(grouped) < len(self.order):
                 grouped.append([])
             elif "end" in event and number == len(told) - 1 and len(grouped) == len(self.order):

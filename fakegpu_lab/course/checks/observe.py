@@ -71,6 +71,11 @@ class Observation:
                 texts = {"what": one.what, "found": one.found, "line": one.line, "hint": one.hint}
                 self._say({"crashed": texts, "places": {one.line: place(one.line)} if one.line else {}})
 
+    def changed(self, names: list[str]) -> None:
+        """Report names of the lesson that got another meaning while a statement ran: the check has no result."""
+        if names:
+            self._say({"changed": sorted(names)})
+
     def end(self) -> set[tuple[str, str]]:
         """Report the end; return the attributes that the check read of objects of the notebook's own classes."""
         self._say({"end": True, "stderr": self._stderr.getvalue()[:2000]})

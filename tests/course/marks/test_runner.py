@@ -107,6 +107,18 @@ def test_nothing_below_an_answer_s_frames_holds_the_rest_of_a_check(process: Pro
     assert message["ended"]
 
 
+def test_a_name_of_the_lesson_that_changes_while_a_check_runs_spoils_it(process: Process) -> None:
+    process.cell("def fixed(): return 1", "given")
+    process.cell("import sys\ndef change():\n    sys._getframe(1).f_locals['fixed'] = lambda: 2\n    return 2")
+    message = process.check("expect.equal(change(), fixed())\nexpect.equal(fixed(), 1)")
+    assert [one["changed"] for one in message["told"] if "changed" in one] == [["fixed"]]
+    assert [one["data"]["found"] for one in message["told"] if "saw" in one] == [2, 1], (
+        "the next statement has it again"
+    )
+    message = process.check("def fixed(): return 3\nexpect.equal(fixed(), 3)")
+    assert not [one for one in message["told"] if "changed" in one], "a check may use the name for another function"
+
+
 def test_a_check_that_is_interrupted_has_not_ended() -> None:
     told = iter([{"left": ["a"], "has_value": False}, {"ran": True}, {}])
     sent: list[dict[str, Any]] = []

@@ -136,6 +136,7 @@ class _Runner:
         self.observation.run(job["text"], canary=job["canary"])
         for name in bound_names(job["text"]):
             self.fixed.pop(name, None)
+        self.observation.changed([name for name, value in self.fixed.items() if self.names.get(name) is not value])
         return {"ran": True}
 
     def end_of_check(self, job: dict[str, Any]) -> dict[str, Any]:
