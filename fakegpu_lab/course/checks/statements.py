@@ -71,7 +71,7 @@ def of_tree(tree: ast.Module, source: str) -> list[Part]:
 
 def alone(statement: ast.stmt, source: str) -> str:
     """The text of one statement, where it stands: empty lines are in the place of what is before it."""
-    first = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
+    first: int = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
     text = "\n".join(source.split("\n")[first - 1 : statement.end_lineno])
     if statement.col_offset or len(ast.parse(text).body) > 1:  # others are in its line, after a semicolon
         text = str(ast.get_source_segment(source, statement))
