@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -83,11 +85,11 @@ transpose[(8, 8), (32, 32)](source, torch.empty_like(source))"""
 LESSON = "01-device-placement"
 ANSWERS = {
     "find-the-gpu": 'device = "cuda" if torch.cuda.is_available() else "cpu"\ncount = torch.cuda.device_count()',
-    "first-move": 'doubled = (2 * prices).to("cuda")',
+    "first-move": 'return (2 * prices).to("cuda")',
 }
 """What a student wrote, by exercise: the second one is not quite right."""
 
-OPEN = "# YOUR CODE HERE\nraise NotImplementedError()"
+OPEN = re.compile(r"(?m)^( *)# YOUR CODE HERE\n *raise NotImplementedError\(\)")
 
 NOTEBOOKS = {
     "panel": ([SMALL, "%fakegpu panel", FILL], ".fg-Panel", ()),
@@ -193,7 +195,7 @@ def lesson(folder: Path) -> tuple[str, list[int], int]:
         for place, cell in enumerate(notebook.cells):
             first = cell.source.partition("\n")[0]
             if first in (f"%%exercise {exercise}", f"%%check {exercise}"):
-                cell.source = cell.source.replace(OPEN, answer)
+                cell.source = OPEN.sub(lambda found, answer=answer: indent(answer, found[1]), cell.source)
                 run.append(place)
     nbformat.write(notebook, path)
     return f"{LESSON}/{path.name}", run, run[-1]

@@ -33,7 +33,7 @@ modules; a cell of the notebook."""
 OWN = PROGRAM | CELL
 SHOWN = OWN | LIBRARY
 
-_OURS = os.path.realpath(environment.PACKAGE) + os.sep
+OUR_FOLDER = os.path.realpath(environment.PACKAGE) + os.sep
 _STANDARD_LIBRARY = os.path.realpath(Path(os.__file__).parent) + os.sep
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 _GENERATED = ("<frozen ", "<timeit-src>", "<magic-timeit>", "<__array_function__")
@@ -65,7 +65,7 @@ def classified(file: str) -> int:
     if real.startswith(_cache_of_inductor()):
         return TORCH
     torch = getattr(sys.modules.get("torch"), "__file__", None)
-    if real.startswith(_OURS):
+    if real.startswith(OUR_FOLDER):
         return OURS
     if torch is not None and real.startswith(os.path.realpath(Path(torch).parent) + os.sep):
         return TORCH

@@ -5,9 +5,16 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
+
+from fakegpu_lab.course.checks.observe import Observation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fakegpu_lab.course.expect.attempt import Attempt
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,3 +103,17 @@ def submission(starter: Any, place: str = RIGHT_PLACE, move: str = RIGHT_MOVE, w
 def raw(notebook: Any) -> bytes:
     """A notebook's file."""
     return json.dumps(notebook).encode()
+
+
+def observed(
+    job: dict[str, Any],
+    names: dict[str, Any],
+    attempt: Attempt | None,
+    tell: Callable[[dict[str, Any]], None],
+    file: str = "<check>",
+) -> None:
+    """Run a check as a submission's process does, statement by statement."""
+    observation = Observation(names, attempt, file, tell)
+    for text, canary in job["statements"]:
+        observation.run(text, canary=canary)
+    observation.end()

@@ -16,9 +16,10 @@ import torch
 import fakegpu_lab as lab
 from fakegpu_lab.course.checks import canaries
 from fakegpu_lab.course.checks.examination import Examination, TamperedError, Tried, constant
-from fakegpu_lab.course.checks.observe import observe, tried
+from fakegpu_lab.course.checks.observe import tried
 from fakegpu_lab.course.expect.attempt import Attempt
 from fakegpu_lab.course.expect.plain_data.conversion import SeenTrace
+from tests.course.graded_lesson import observed
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.checks.result import Result
@@ -32,7 +33,7 @@ class Check:
         self.told: list[dict[str, Any]] = []
         self.tried = Tried("first", "\ny = x", json.loads(json.dumps(tried(attempt)))) if attempt is not None else None
         job = json.loads(json.dumps(self.examination.job()))
-        observe(job["check"], job["canaries"], names, attempt, "<check first>", self._tell)
+        observed(job, names, attempt, self._tell, "<check first>")
 
     def _tell(self, message: dict[str, Any]) -> None:
         self.told.append(json.loads(json.dumps(message)))

@@ -73,13 +73,12 @@ def run(
         tree = ast.parse(source, file)
     todo = statements.of_tree(tree, source)
     told: list[tuple[Part, list[Outcome]]] = []
-    stderr = ""
+    stderr = io.StringIO()
     if attempt is None or not (attempt.unsolved or attempt.unreadable):
         check = RunningCheck(attempt, file)
-        with running(check) as written:
+        with running(check, stderr):
             told = [(part, run_part(part, check, names)) for part in todo]
-        stderr = written.getvalue()
-    return result(todo, told, attempt, stderr, exercise=exercise, title=title, points=points, hints=hints)
+    return result(todo, told, attempt, stderr.getvalue(), exercise=exercise, title=title, points=points, hints=hints)
 
 
 def result(
@@ -121,13 +120,12 @@ def result(
 
 
 @contextlib.contextmanager
-def running(check: RunningCheck) -> Iterator[io.StringIO]:
-    """Let expectations be part of `check`; what is written to stderr meanwhile is kept."""
-    stderr = io.StringIO()
+def running(check: RunningCheck, stderr: io.StringIO) -> Iterator[None]:
+    """Let expectations be part of `check`; what is written to stderr meanwhile is kept in `stderr`."""
     outcome.begin(check)
     try:
         with contextlib.redirect_stderr(stderr):
-            yield stderr
+            yield
     finally:
         outcome.end(check)
 

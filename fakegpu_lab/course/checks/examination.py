@@ -82,8 +82,8 @@ class Examination:
     """
 
     def __init__(self, source: str, *, gpus: bool) -> None:
-        self.source = source
         self.parts = statements.parts(source)
+        self._texts = [statements.alone(part.statement, source) for part in self.parts]
         random, style = Random(secrets.token_bytes(16)), canaries.Style(_tree(source))
         self.canaries: dict[int, Canary] = {}
         order: list[statements.Part | None] = list(self.parts)
@@ -99,8 +99,13 @@ class Examination:
         self.canaries = {place: make(random, style) for place, make in makers.items()}
 
     def job(self) -> dict[str, Any]:
-        """What the submission's process needs to know."""
-        return {"check": self.source, "canaries": {place: one.text for place, one in self.canaries.items()}}
+        """What the submission's process needs to know: the texts of all statements, and which are canaries."""
+        own = iter(self._texts)
+        texts = (
+            [next(own), False] if part is not None else [self.canaries[place].text, True]
+            for place, part in enumerate(self.order)
+        )
+        return {"statements": list(texts)}
 
     def judge(
         self,
@@ -142,6 +147,8 @@ class Examination:
         for number, event in enumerate(told):
             if not isinstance(event, dict) or event.get("n") != number:
                 raise TamperedError("what the check reported is not in order")
+            if "changed" in event:
+                raise TamperedError(f"{str(event['changed'])[:100]} had been given another meaning while the check ran")
             if "part" in event and event["part"] == len(grouped) < len(self.order):
                 grouped.append([])
             elif "end" in event and number == len(told) - 1 and len(grouped) == len(self.order):

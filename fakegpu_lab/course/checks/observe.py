@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from typing import TYPE_CHECKING, Any
 
@@ -15,59 +16,70 @@ from fakegpu_lab.user_code.frames import cell
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fakegpu_lab.course.checks.statements import Part
     from fakegpu_lab.course.expect.attempt import Attempt
 
 MOST_LINES = 1000
 """Lines of one recording whose text is reported."""
 
 
-def observe(
-    source: str,
-    canaries: dict[str, str],
-    names: dict[str, Any],
-    attempt: Attempt | None,
-    file: str,
-    tell: Callable[[dict[str, Any]], None],
-) -> set[tuple[str, str]]:
-    """Run a check's statements, with canaries among them, and report what is seen.
-
-    Returns the attributes that it read of objects of the notebook's own classes.
+class Observation:
+    """A check while it runs: its statements come one by one, so that nothing below an answer's frames holds the others.
 
     Parameters
     ----------
-    canaries
-        Further statements, by their places in the whole.
+    names
+        The student's names, in which it runs.
+    attempt
+        What the exercise's cell did; None if it has not run.
+    file
+        The check's file name.
     tell
         Called with each message, in order.
     """
-    import torch
 
-    numbers = itertools.count()
+    def __init__(
+        self, names: dict[str, Any], attempt: Attempt | None, file: str, tell: Callable[[dict[str, Any]], None]
+    ) -> None:
+        numbers = itertools.count()
 
-    def say(message: dict[str, Any]) -> None:
-        tell({"n": next(numbers), **message})
+        def say(message: dict[str, Any]) -> None:
+            tell({"n": next(numbers), **message})
 
-    def observed(name: str, data: dict[str, Any]) -> None:
-        call = check.expect_call()
-        at = [call.lineno, call.col_offset] if call is not None else None
-        lines = {line: place(line) for one in data.values() for line in _lines(one)}
-        say({"saw": name, "at": at, "data": {key: encode(one) for key, one in data.items()}, "places": lines})
+        def observed(name: str, data: dict[str, Any]) -> None:
+            call = check.expect_call()
+            at = [call.lineno, call.col_offset] if call is not None else None
+            lines = {line: place(line) for one in data.values() for line in _lines(one)}
+            say({"saw": name, "at": at, "data": {key: encode(one) for key, one in data.items()}, "places": lines})
 
-    parts: list[Part] = statements.parts(source)
-    for at, text in sorted((int(at), text) for at, text in canaries.items()):
-        (canary,) = statements.parts(text)
-        parts.insert(at, statements.Part(canary.statement, 0.0, hidden=False, expects=True, names={"torch": torch}))
-    check = RunningCheck(attempt, file, observed=observed)
-    with checking.running(check) as stderr:
-        for number, part in enumerate(parts):
-            say({"part": number})
-            for one in checking.run_part(part, check, names):
-                if not one.met and one in check.crashed:
-                    texts = {"what": one.what, "found": one.found, "line": one.line, "hint": one.hint}
-                    say({"crashed": texts, "places": {one.line: place(one.line)} if one.line else {}})
-    say({"end": True, "stderr": stderr.getvalue()[:2000]})
-    return check.answered
+        check = RunningCheck(attempt, file, observed=observed)
+        self._check, self._say, self._names = check, say, names
+        self._parts = itertools.count()
+        self._stderr = io.StringIO()
+
+    def run(self, text: str, *, canary: bool) -> None:
+        """Run the next statement, and report what is seen in it; a canary has no names of the student's."""
+        import torch
+
+        (part,) = statements.parts(text)
+        if canary:
+            part = statements.Part(part.statement, 0.0, hidden=False, expects=True, names={"torch": torch})
+        self._say({"part": next(self._parts)})
+        with checking.running(self._check, self._stderr):
+            outcomes = checking.run_part(part, self._check, self._names)
+        for one in outcomes:
+            if not one.met and one in self._check.crashed:
+                texts = {"what": one.what, "found": one.found, "line": one.line, "hint": one.hint}
+                self._say({"crashed": texts, "places": {one.line: place(one.line)} if one.line else {}})
+
+    def changed(self, names: list[str]) -> None:
+        """Report names of the lesson that got another meaning while a statement ran: the check has no result."""
+        if names:
+            self._say({"changed": sorted(names)})
+
+    def end(self) -> set[tuple[str, str]]:
+        """Report the end; return the attributes that the check read of objects of the notebook's own classes."""
+        self._say({"end": True, "stderr": self._stderr.getvalue()[:2000]})
+        return self._check.answered
 
 
 def tried(attempt: Attempt) -> dict[str, Any]:

@@ -69,6 +69,15 @@ def of_tree(tree: ast.Module, source: str) -> list[Part]:
     return found
 
 
+def alone(statement: ast.stmt, source: str) -> str:
+    """The text of one statement, where it stands: empty lines are in the place of what is before it."""
+    first: int = min([statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))])
+    text = "\n".join(source.split("\n")[first - 1 : statement.end_lineno])
+    if statement.col_offset or len(ast.parse(text).body) > 1:  # others are in its line, after a semicolon
+        text = str(ast.get_source_segment(source, statement))
+    return "\n" * (first - 1) + text
+
+
 def _hidden_lines(source: str) -> set[int]:
     lines, inside = set(), False
     for number, line in enumerate(source.splitlines(), 1):

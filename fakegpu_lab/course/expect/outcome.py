@@ -82,7 +82,7 @@ class Unmet(AssertionError):  # noqa: N818 - reads as in a sentence
     """An expectation outside a check is not met: any test can use `expect` for its assertions."""
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class RunningCheck:
     """A check while it runs.
 
@@ -105,7 +105,7 @@ class RunningCheck:
     call
         Its call in the check's source, if that is known already.
     observed
-        Called with each expectation's name and what it saw.
+        Called with each expectation's name and what it saw; it cannot be replaced.
     crashed
         The outcomes that say that a statement failed.
     answered
@@ -124,6 +124,11 @@ class RunningCheck:
     observed: Callable[[str, dict[str, Any]], None] | None = None
     crashed: list[Outcome] = field(default_factory=list)
     answered: set[tuple[str, str]] = field(default_factory=set)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "observed" and hasattr(self, name):
+            raise AttributeError("What a check reports to cannot be replaced.")
+        object.__setattr__(self, name, value)
 
     def expect_call(self) -> ast.Call | None:
         """The call of an ``expect`` function that is running, in the check's source."""

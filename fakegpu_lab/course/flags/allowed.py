@@ -18,6 +18,11 @@ BUILTINS = _words(
 )
 """Builtins other than errors and warnings."""
 
+MAKE_OR_REACH = _words(
+    "breakpoint classmethod delattr display get_ipython getattr hasattr help open setattr super type"
+)
+"""Those of them that a pickle may not bring."""
+
 MODULES = _words(
     """
     __future__ abc argparse array base64 bisect calendar cmath collections colorsys contextlib copy csv cycler
@@ -56,6 +61,22 @@ PARTS = {
     itemgetter add sub mul truediv floordiv mod pow neg matmul lt le eq ne gt ge and_ or_ not_ xor abs
     """
     ),
+    "sympy": _words(
+        """
+    Abs Add Derivative E Eq Expr Float Function I Integer Integral Limit Matrix Max Min Mul N Piecewise Poly Pow Product
+    Rational Sum Symbol ceiling cos diff exp expand factor factorial floor init_printing integrate latex limit log
+    nsolve oo pi pprint series simplify sin solve solveset sqrt summation symbols tan together zoo
+    """
+    ),
+    "typing_extensions": _words(
+        """
+    Annotated Any Callable ClassVar Concatenate Final Generic Iterable Iterator List Dict Literal LiteralString Mapping
+    NamedTuple Never NotRequired Optional ParamSpec Protocol ReadOnly Required Self Sequence Set Tuple Type TypeAlias
+    TypeGuard TypeIs TypeVar TypeVarTuple TypedDict Union Unpack assert_never assert_type cast deprecated final overload
+    override reveal_type runtime_checkable
+    """
+    ),
+    "yaml": _words("safe_load safe_load_all safe_dump safe_dump_all dump dump_all YAMLError SafeLoader SafeDumper"),
     "fakegpu_lab": _words(
         """
     advise clock course disable draw enable expect host_work machine panel plan record reset run_ranks
@@ -105,11 +126,8 @@ HIDDEN = _words(
     numpy.ctypeslib numpy.f2py numpy.frompyfunc.__call__ numpy.get_include numpy.random.bit_generator
     dataclasses.make_dataclass functools.singledispatch functools.singledispatchmethod logging.config
     logging.handlers typing.get_type_hints typing.ForwardRef typing.evaluate_forward_ref
-    typing_extensions.get_type_hints typing_extensions.evaluate_forward_ref typing_extensions.ForwardRef
     collections.abc.ByteString json.tool html.parser pandas.eval pandas.read_pickle pandas.read_hdf
-    sympy.sympify sympy.parse_expr sympy.parsing sympy.lambdify sympy.S sympy.utilities sympy.preview
-    yaml.load yaml.unsafe_load yaml.full_load yaml.load_all yaml.unsafe_load_all yaml.Loader yaml.UnsafeLoader
-    yaml.FullLoader networkx.drawing matplotlib.testing scipy.weave polars.sql_expr polars.SQLContext
+    networkx.drawing matplotlib.testing scipy.weave polars.sql_expr polars.SQLContext
     """
 )
 """Parts of allowed modules that run text, load code, or reach what is not theirs."""
@@ -121,6 +139,20 @@ RUN_TEXT = {
     "torch.utils.benchmark.Timer": ("stmt", "setup", "global_setup"),
 }
 """Functions that run a text, with their parameters in order: the text is looked at like the rest of the cell."""
+
+COPIES_NAMES = {"functools.update_wrapper": 2, "functools.wraps": 1}
+"""Functions that copy attributes by their names, with how many arguments they may be given: no lists of names."""
+
+OF_CONTEXT = _words("forward backward setup_context jvp vmap")
+"""Static methods of an ``autograd.Function``, whose first parameter torch makes for them."""
+
+KEEPS_SELF = _words(
+    """
+    abstractmethod cache cached_property classmethod compile contextmanager custom_bwd custom_fwd deleter
+    enable_grad getter inference_mode lru_cache no_grad override property setter wraps
+    """
+)
+"""Decorators under which a method's first parameter is the object that it is called on."""
 
 MODULE_NAMES = _words(
     """

@@ -29,8 +29,10 @@ class Names:
         After ``import torch.nn as nn``, ``nn`` is ``torch.nn``. A name that stands for several things keeps the last.
     starred
         Those that ``from torch.nn import *`` bound: its author may not know of them.
-    functions, private
-        The functions of the notebook's own, and the private attributes of its own classes.
+    functions, classes, private
+        The functions and classes of the notebook's own, and the private attributes of these classes.
+    of_self
+        Methods that set, or reach into, what they are called on: it must be an object of their class.
     changes
         By function, the places of the parameters that it changes in place.
     """
@@ -39,9 +41,12 @@ class Names:
         self.paths: dict[str, str] = {}
         self.starred: set[str] = set()
         self.functions: set[str] = set()
+        self.classes: set[str] = set()
         self.private: set[str] = set()
+        self.of_self: set[str] = set()
         self.changes: dict[str, set[int]] = {}
         self._bound: dict[str, list[ast.expr]] = {}
+        self._attributes: dict[str, list[tuple[ast.expr, frozenset[str]]]] = {}
         self._made: set[str] = set()
 
     def learn(self, tree: ast.Module | None, *, own: bool = False) -> None:
@@ -61,6 +66,8 @@ class Names:
                         self.paths[alias.asname or alias.name] = f"{node.module}.{alias.name}"
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 self.functions.add(node.name)
+                if isinstance(node, ast.ClassDef):
+                    self.classes.add(node.name)
                 if own:
                     self._made.add(node.name)
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
@@ -68,6 +75,10 @@ class Names:
             else:
                 for target, value in _bindings(node):
                     self._bind(target, value, own=own)
+        for place, parameters in _scopes(tree) if own and tree is not None else ():
+            for target, value in _bindings(place):
+                if isinstance(target, ast.Attribute):
+                    self._attributes.setdefault(target.attr, []).append((value, parameters))
 
     def _bind(self, target: ast.expr, value: ast.expr, *, own: bool) -> None:
         if isinstance(target, ast.Starred):
@@ -149,9 +160,58 @@ class Names:
             return self.is_own(root.body, parameters, seen) and self.is_own(root.orelse, parameters, seen)
         return isinstance(root, (ast.Constant, ast.Dict, ast.DictComp, ast.Lambda, ast.JoinedStr, ast.BinOp))
 
+    def is_own_attribute(self, name: str) -> bool:
+        """Whether an attribute of that name holds only what the answer itself made, wherever it is set."""
+        bound = self._attributes.get(name, [])
+        return bool(bound) and all(self.is_own(value, parameters) for value, parameters in bound)
+
+    def texts(
+        self, node: ast.expr, parameters: frozenset[str], seen: frozenset[str] = frozenset(), *, part: bool = False
+    ) -> list[str] | None:
+        """The texts that an expression can be, if they can be read off the cells; None if they cannot.
+
+        What no answer makes, such as an attribute of a library's object, is no text: that gives none. As `part` of a
+        longer text, it may be one.
+        """
+        if isinstance(node, ast.Constant):
+            return [node.value] if isinstance(node.value, str) else []
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.Name):
+            if node.id in parameters or (node.id not in self._bound and (part or node.id in self._made)):
+                return None
+            parts = [] if node.id in seen else self._bound.get(node.id, [])
+            seen |= {node.id}
+        elif isinstance(node, ast.Attribute):
+            held = [] if f".{node.attr}" in seen else self._attributes.get(node.attr, [])
+            parts = [*self._bound.get(node.attr, []), *(value for value, _ in held)]
+            parameters = parameters.union(*(given for _, given in held))
+            seen |= {f".{node.attr}"}
+        elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            parts = node.elts
+        elif isinstance(node, ast.Dict):
+            parts = node.values
+        elif isinstance(node, ast.IfExp):
+            parts = [node.body, node.orelse]
+        elif isinstance(node, ast.Subscript):
+            parts = [node.value]
+        elif isinstance(node, ast.JoinedStr) and all(isinstance(one, ast.Constant) for one in node.values):
+            parts = node.values
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
+            sides = [self.texts(one, parameters, seen, part=True) for one in (node.left, node.right)]
+            if isinstance(node.op, ast.Mult) and any(sides):  # how often does not matter: three times show every seam
+                return [text * 3 for side in sides for text in side or ()]
+            left, right = sides
+            return None if left is None or right is None else [one + other for one in left for other in right]
+        else:
+            return None
+        found = [self.texts(one, parameters, seen, part=part) for one in parts]
+        return None if None in found else [text for texts in found for text in texts or ()]
+
     def _makes(self, node: ast.Call, parameters: frozenset[str], seen: frozenset[str]) -> bool:
         """Whether a call makes something new: of a class or a function, not an accessor of what was there before."""
         func = node.func
+        if "()" in self.path(node):
+            return False
         if isinstance(func, ast.Name) and func.id in _PASSED_ON:
             return all(self.is_own(one, parameters, seen) for one in node.args)
         if isinstance(func, ast.Name):
@@ -165,6 +225,8 @@ def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Targets with what they are bound to; to an item of it, in loops."""
     if isinstance(node, ast.Assign):
         yield from ((target, node.value) for target in node.targets)
+    elif isinstance(node, ast.AugAssign):
+        yield node.target, ast.BinOp(node.target, ast.Sub(), node.value)  # no text that can be read off
     elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
         yield node.target, node.value
     elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
@@ -176,6 +238,13 @@ def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             for pattern in ast.walk(case.pattern):
                 if isinstance(pattern, (ast.MatchAs, ast.MatchStar)) and pattern.name:
                     yield ast.Name(pattern.name, ast.Store()), node.subject
+
+
+def _scopes(tree: ast.AST, parameters: frozenset[str] = frozenset()) -> Iterator[tuple[ast.AST, frozenset[str]]]:
+    """Every node, with the parameters of the functions around it."""
+    for node in ast.iter_child_nodes(tree):
+        yield node, parameters
+        yield from _scopes(node, parameters | parameters_of(node, method=isinstance(tree, ast.ClassDef)))
 
 
 def parameters_of(node: ast.AST, *, method: bool) -> frozenset[str]:

@@ -121,6 +121,7 @@ class Policy:
         tree = without_getattr(tree)
         self.names.learn(tree, own=True)
         self.kept = self._read - set(later)
+        _Cell(self, tree)  # what is known at the end of a cell holds for all of it
         found = _Cell(self, tree).found
         outer = declared_global(tree)
         bound = bound_names(source) | outer
@@ -189,6 +190,8 @@ class _Cell(ast.NodeVisitor):
             yield "uses get_ipython"
         quiet = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in _QUIET
         if path and isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute):
+            if path in allowed.COPIES_NAMES and not called:
+                yield f"passes {path} on"
             if self._is_refused(path):
                 yield f"uses {path}"
             elif (
@@ -228,6 +231,12 @@ class _Cell(ast.NodeVisitor):
                 yield f"passes the module {path} on"
         elif path and self._is_refused(path):
             yield f"uses {path}"
+        if name in ("format", "format_map") and load:
+            yield self._formats(node)
+        if load:
+            yield self._of_another(node)
+            if path in allowed.COPIES_NAMES and not (isinstance(self._parent, ast.Call) and self._parent.func is node):
+                yield f"passes {path} on"
         if name.startswith("register_module_"):
             yield f"sets a hook on all modules ({name})"
         if not load:
@@ -248,31 +257,91 @@ class _Cell(ast.NodeVisitor):
         return f"sets {ast.unparse(node)[:60]}, which the answer did not make"
 
     def _is_of_self(self, node: ast.expr) -> bool:
-        """Whether something is reached from the first parameter of a method."""
+        """Whether something is the object that the method around is called on, or what the answer put into it."""
+        within = []
         while isinstance(node, (ast.Attribute, ast.Subscript)):
+            within.append(node)
             node = node.value
-        method = self._method
-        return (
-            isinstance(node, ast.Name)
-            and method is not None
-            and bool(method.args.args)
-            and node.id == method.args.args[0].arg
-        )
+        if not (isinstance(node, ast.Name) and node.id == self._self):
+            return False
+        if not within:
+            self._names.of_self.add(self._around[self._method].name)  # type: ignore[attr-defined]
+            return True
+        first = within[-1]
+        return isinstance(first, ast.Attribute) and self._names.is_own_attribute(first.attr)
 
     @property
-    def _method(self) -> ast.FunctionDef | None:
-        pairs = zip(self._around, self._around[1:], strict=False)
-        return next(
-            (inner for outer, inner in pairs if isinstance(outer, ast.ClassDef) and isinstance(inner, ast.FunctionDef)),
-            None,
-        )
+    def _method(self) -> int:
+        """Where the innermost method around is; -1 if there is none."""
+        around = enumerate(zip(self._around, self._around[1:], strict=False), 1)
+        inside = [at for at, (one, two) in around if isinstance(one, ast.ClassDef) and isinstance(two, _FUNCTION[:2])]
+        return inside[-1] if inside else -1
+
+    @property
+    def _self(self) -> str:
+        """The name of the object that the method around is called on; empty if it may be something else."""
+        at = self._method
+        if at < 0:
+            return ""
+        method, owner = self._around[at], self._around[at - 1]
+        assert isinstance(method, _FUNCTION[:2])
+        assert isinstance(owner, ast.ClassDef)
+        given = [*method.args.posonlyargs, *method.args.args]
+        if not given:
+            return ""
+        decorators = {ast.unparse(getattr(one, "func", one)).split(".")[-1] for one in method.decorator_list}
+        if "staticmethod" in decorators and method.name in allowed.OF_CONTEXT:
+            of_torch = any(self._names.path(base).endswith("autograd.Function") for base in owner.bases)
+            decorators -= {"staticmethod"} if of_torch else set()
+        if not decorators <= allowed.KEEPS_SELF or decorators & self._names.functions:
+            return ""
+        name = given[0].arg
+        again = [
+            one
+            for one in ast.walk(method)
+            if (isinstance(one, ast.Name) and one.id == name and not isinstance(one.ctx, ast.Load))
+            or (isinstance(one, ast.arg) and one.arg == name)
+            or (isinstance(one, (ast.MatchAs, ast.MatchStar, ast.ExceptHandler)) and one.name == name)
+        ]
+        return name if len(again) == 1 else ""
 
     def _is_own_private(self, node: ast.Attribute) -> bool:
         """Whether a private attribute is one of the answer's own classes."""
-        if self._is_of_self(node.value) or ast.unparse(node.value) in ("self", "cls", "super()"):
+        if isinstance(node.value, ast.Name) and self._is_of_self(node.value):
+            return True
+        if ast.unparse(node.value) == "super()" and self._self:
             return True
         own = node.attr in self._names.private and not self._names.path(node.value)
         return own and node.attr not in ("_inner", "_buffer", "_recorder")
+
+    def _of_another(self, node: ast.Attribute) -> str:
+        """A method that sets or reaches into its object, taken from its class: it could be given any object."""
+        value = node.value
+        of_class = (
+            (isinstance(value, ast.Call) and ast.unparse(value.func) == "type")
+            or (isinstance(value, ast.Attribute) and value.attr == "__class__")
+            or bool(self._names.reached_from(value) & self._names.classes)
+        )
+        if node.attr not in self._names.of_self or not of_class:
+            return ""
+        call = self._parent
+        if isinstance(call, ast.Call) and call.func is node and call.args:
+            given = call.args[0]
+            if (isinstance(given, ast.Name) and given.id == self._self) or self._names.is_own(given, self._parameters):
+                return ""
+        return f"takes the method {ast.unparse(node)[:60]} for another object"
+
+    def _formats(self, node: ast.Attribute) -> str:
+        """A format string must be a literal: put together, it can reach any attribute."""
+        value, call = node.value, self._parent
+        if isinstance(value, ast.Name) and value.id == "str" and "str" not in self._own:
+            if not (isinstance(call, ast.Call) and call.func is node and call.args):
+                return f"uses str.{node.attr} as a value"
+            value = call.args[0]
+        texts = self._names.texts(value, self._parameters)
+        if texts is None:
+            return f"formats a text that is put together ({ast.unparse(value)[:60]})"
+        return next((f"formats attributes ({one[:60]!r})" for one in texts if _SECRET.search(one) or _reaches(one)), "")
 
     # what is changed
 
@@ -331,14 +400,18 @@ class _Cell(ast.NodeVisitor):
         if path in allowed.RUN_TEXT:
             yield from self._run_text(node, path, named)
         yield from self._loading(node, path, name, named)
-        if {"assigned", "updated"} & set(named):
+        given = allowed.COPIES_NAMES.get(path, len(node.args))
+        starred = path in allowed.COPIES_NAMES and any(isinstance(one, ast.Starred) for one in node.args)
+        if {"assigned", "updated"} & set(named) or len(node.args) > given or starred:
             yield f"copies attributes by their names ({name})"
-        if (
-            name == "format"
-            and isinstance(func, ast.Attribute)
-            and not isinstance(func.value, (ast.Constant, ast.Name, ast.Attribute, ast.JoinedStr))
-        ):
-            yield f"formats a text that is put together ({ast.unparse(node)[:60]})"
+        if name.startswith("parse_") and name.endswith("args"):
+            into = [*node.args[1:2], *([named["namespace"]] if "namespace" in named else [])]
+            if not all(self._names.is_own(one, self._parameters) for one in into):
+                yield f"sets attributes by their names ({name})"
+        if isinstance(style := named.get("style"), ast.Constant) and style.value == "{":
+            given_texts = [self._names.texts(one, self._parameters) for one in [*node.args, *named.values()]]
+            if any(one is None or any(map(_reaches, one)) for one in given_texts):
+                yield f"formats a text that is put together ({name})"
         if isinstance(func, ast.Attribute) and (
             name in allowed.CHANGING or (name.endswith("_") and not name.startswith("_"))
         ):

@@ -20,11 +20,12 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.flags import evaluated
 from fakegpu_lab.course.flags.contents import CODE_PARTS, Contents
 from fakegpu_lab.user_code.frames import OWN, PYTHON, classified, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 COMPARED = (
     "math", "time", "numpy", "numpy.testing", "torch", "torch.testing", "torch.nn.functional", "torch.Tensor",
@@ -253,7 +254,15 @@ def _asked_by_cell(frame: types.FrameType | None) -> bool:
     return False
 
 
-def watch(report: Callable[[str], None], hide: list[str], forks: int, network: bool, *, threads: bool = True) -> None:
+def watch(
+    report: Callable[[str], None],
+    hide: list[str],
+    forks: int,
+    network: bool,
+    *,
+    threads: bool = True,
+    lesson: Collection[str] = (),
+) -> None:
     """Report, and mostly refuse, what an exercise never needs. This lasts until the process ends.
 
     Parameters
@@ -268,12 +277,15 @@ def watch(report: Callable[[str], None], hide: list[str], forks: int, network: b
         Whether to refuse connections to other computers here, because the system does not.
     threads
         Whether to report threads of the notebook's own.
+    lesson
+        The names of the lesson's own cells, which may run text; more may be added to it.
     """
     started = mmap.mmap(-1, 8)  # shared with every forked child
     state = {"quiet": False}
     reported: set[str] = set()
     hidden = tuple(os.path.realpath(path) for path in hide)
     pid = os.getpid()
+    evaluated_by = evaluated.reports(trusted, lesson)
 
     def report_once(sentence: str) -> None:
         if sentence not in reported and os.getpid() == pid:
@@ -300,6 +312,11 @@ def watch(report: Callable[[str], None], hide: list[str], forks: int, network: b
                 if real.startswith("/proc/") and real.endswith("/mem"):
                     report_once("tried to open the memory of a process")
                     raise PermissionError(13, "Permission denied", real)
+        elif event in evaluated.EVENTS:
+            with _unwatched(state):
+                sentence = evaluated_by(event, arguments, sys._getframe(1))
+            if sentence:
+                report_once(sentence)
         elif event in _REFUSED or event in _NEVER_NEEDED or event.startswith("ctypes."):
             with _unwatched(state):
                 theirs = _asked_by_cell(sys._getframe(1))

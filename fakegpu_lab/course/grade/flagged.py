@@ -33,6 +33,7 @@ _UNUSUAL = re.compile(
     r"|uses (?!sys\.|gc\.|object\.|(.*\.)?(exec|eval|compile|get_ipython|ctypes|bltns|builtins)\b)"
     r"|is nested too deeply|has [\d,]+ (characters|magics)|defines a class|names _|calls breakpoint|is written in"
     r"|started a thread|a thread of the notebook|torch's default|autocast on|the GPUs were|chooses the GPUs"
+    r"|formats a text that is put together|passes functools"
     r"|gives \w+ another meaning|the name \w+ had been given another meaning|takes the place of|loads |sets %config"
 )
 """How the phrases begin that are often honest; the rest is serious."""

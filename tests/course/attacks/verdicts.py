@@ -50,26 +50,23 @@ statements.of_tree = lambda tree, source: []
     "the observer says nothing": WRONG
     + """
 from fakegpu_lab.course.checks import observe
-observe.observe = lambda *a, **k: None
+observe.Observation.run = lambda *a, **k: None
 """,
     "the observer ends at once": WRONG
     + """
 import fakegpu_lab.course.checks.observe as o
-def observe(source, canaries, names, attempt, file, tell):
-    tell({"n": 0, "end": True, "stderr": ""})
-o.observe.__code__ = observe.__code__
+def run(self, text, *, canary):
+    self._say({"end": True, "stderr": ""})
+o.Observation.run.__code__ = run.__code__
 """,
     "the observer tells what pleases": WRONG
     + """
 import fakegpu_lab.course.checks.observe as o
-def observe(source, canaries, names, attempt, file, tell):
-    n = 0
-    for part in range(9):
-        tell({"n": n, "part": part}); n += 1
-        data = {"condition": True, "sentence": "", "found": "", "said": ["dict", []]}
-        tell({"n": n, "saw": "true", "at": None, "data": data}); n += 1
-    tell({"n": n, "end": True})
-o.observe.__code__ = observe.__code__
+def run(self, text, *, canary):
+    self._say({"part": next(self._parts)})
+    data = {"condition": True, "sentence": "", "found": "", "said": ["dict", []]}
+    self._say({"saw": "true", "at": None, "data": data})
+o.Observation.run.__code__ = run.__code__
 """,
     "what is seen is replaced": WRONG
     + """

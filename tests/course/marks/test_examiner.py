@@ -8,11 +8,12 @@ from typing import Any
 import nbformat
 import pytest
 
-from fakegpu_lab.course.checks.observe import observe, tried
+from fakegpu_lab.course.checks.observe import tried
 from fakegpu_lab.course.expect.attempt import Attempt
 from fakegpu_lab.course.grade.examiner import Examiner
 from fakegpu_lab.course.grade.graded_lesson import About, GradedLesson, LessonCell
 from fakegpu_lab.course.grade.repair import Cell
+from tests.course.graded_lesson import observed
 
 
 def lesson(**changes: Any) -> GradedLesson:
@@ -39,10 +40,13 @@ def answered(examiner: Examiner, check: Cell, names: dict[str, Any], attempt: At
     """What a submission's process would answer."""
     job = examiner.job(check)
     told: list[dict[str, Any]] = []
-    observe(
-        job["check"], job["canaries"], names, attempt, "<check>", lambda one: told.append(json.loads(json.dumps(one)))
-    )
+    observed(job, names, attempt, lambda one: told.append(json.loads(json.dumps(one))))
     return {"told": told, "ended": True, "outputs": []}
+
+
+def canaries(job: dict[str, Any]) -> int:
+    """How many of the statements that are sent are canaries."""
+    return sum(canary for _, canary in job["statements"])
 
 
 def test_a_cell_is_sent_as_it_is() -> None:
@@ -65,19 +69,19 @@ def test_an_answer_may_choose_gpus_if_the_solution_does(source: str, is_solution
 def test_a_check_is_sent_with_its_hidden_parts_and_canaries() -> None:
     job = Examiner(lesson()).job(cell(CHECK))
     assert job["exercise"] == "first"
-    assert job["check"].startswith("\nexpect.equal(y, 3)\n")
-    assert "expect.equal(y + 1, 4)" in job["check"]
-    assert len(job["canaries"]) == 2, "without a machine, none that records"
+    own = [text for text, canary in job["statements"] if not canary]
+    assert own == ["\nexpect.equal(y, 3)", "\n\n\nexpect.equal(y + 1, 4)"], "each in its line"
+    assert canaries(job) == 2, "without a machine, none that records"
 
 
 def test_canaries_record_where_there_are_gpus() -> None:
     examiner = Examiner(lesson())
     examiner.remember(cell("lab.enable()", "given"), {"gpus": True})
-    assert len(examiner.job(cell(CHECK))["canaries"]) == 4
+    assert canaries(examiner.job(cell(CHECK))) == 4
     examiner.remember(cell("x = 1", "student"), {})
-    assert len(examiner.job(cell(CHECK))["canaries"]) == 4, "a cell that ended badly says nothing of the machine"
+    assert canaries(examiner.job(cell(CHECK))) == 4, "a cell that ended badly says nothing of the machine"
     examiner.remember(cell("lab.disable()", "given"), {"gpus": False})
-    assert len(examiner.job(cell(CHECK))["canaries"]) == 2
+    assert canaries(examiner.job(cell(CHECK))) == 2
 
 
 def test_what_is_judged_is_the_grade() -> None:
@@ -111,7 +115,7 @@ def test_a_message_that_did_not_end_has_no_result() -> None:
 def test_a_check_of_assertions_has_its_own_number() -> None:
     examiner = Examiner(lesson())
     job = examiner.job(cell("assert y == 3\nscore"))
-    assert (job["exercise"], job["check"]) == ("", "")
+    assert (job["exercise"], canaries(job)) == ("", len(job["statements"]))
     message = answered(examiner, cell("assert y == 3\nscore"), {}) | {"score": 1.0, "has_value": True}
     assert examiner.judge(message) == ""
     assert (message["score"], message["outputs"]) == (1.0, [])

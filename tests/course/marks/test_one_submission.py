@@ -17,6 +17,7 @@ from fakegpu_lab.course.grade.sandbox.limits import Limits
 from fakegpu_lab.course.grade.sandbox.measures import Spent
 from fakegpu_lab.course.grade.sandbox.process import EndedError
 from fakegpu_lab.course.grade.submissions import Submission
+from tests.course.graded_lesson import observed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -75,15 +76,13 @@ class FakeSandbox:
         answer = self.answers.get(job["id"], {})
         if "raises" in answer:
             raise answer["raises"]
-        told = _canaries(job) if "canaries" in job else []
+        told = _canaries(job) if "statements" in job else []
         return {"outputs": [], "interrupted": False, "told": told, "ended": True, **answer}
 
 
 def _canaries(job: dict[str, Any]) -> list[dict[str, Any]]:
-    from fakegpu_lab.course.checks.observe import observe
-
     told: list[dict[str, Any]] = []
-    observe(job["check"], job["canaries"], {}, None, "<check>", lambda one: told.append(json.loads(json.dumps(one))))
+    observed(job, {}, None, lambda one: told.append(json.loads(json.dumps(one))))
     return told
 
 

@@ -35,8 +35,8 @@ class Process:
 
     def check(self, source: str, **job: Any) -> dict[str, Any]:
         """A check with ``%%check`` in front, as the grader sends it, but without canaries."""
-        more = {"exercise": "first", **Examination("\n" + source, gpus=False).job(), "canaries": {}}
-        return self.cell("%%check first\n" + source, "check", **more | job)
+        own = [one for one in Examination("\n" + source, gpus=False).job()["statements"] if not one[1]]
+        return self.cell("%%check first\n" + source, "check", **{"exercise": "first", "statements": own} | job)
 
     def assertions(self, source: str, **job: Any) -> dict[str, Any]:
         """A check without it."""
@@ -74,6 +74,132 @@ def test_a_check_reports_what_it_sees(process: Process) -> None:
     assert (message["ended"], message["has_value"], saw(message)) == (True, False, [7, 8])
     assert [one["n"] for one in message["told"]] == list(range(len(message["told"])))
     assert message["outputs"] == message["left"] == message["rebound"] == []
+
+
+LOOKS = """
+import ast, sys
+def below(depth=3):
+    found, frame = [], sys._getframe(1)
+    def look(thing, depth):
+        if isinstance(thing, str): found.append(thing)
+        elif isinstance(thing, ast.AST): found.append(ast.unparse(thing))
+        elif depth and isinstance(thing, (dict, list, tuple)):
+            for one in (thing.values() if isinstance(thing, dict) else thing): look(one, depth - 1)
+        elif depth and type(thing).__name__ in ("Observation", "RunningCheck", "_Runner", "Part"):
+            names = getattr(thing, "__slots__", None) or vars(thing)
+            for name in names: look(getattr(thing, name), depth - 1)
+            if type(thing).__name__ == "RunningCheck":
+                try: thing.observed = print
+                except AttributeError: pass
+                else: found.append("what a check reports" + " to")
+    while frame is not None:
+        for name, one in frame.f_locals.items():
+            if name != "found": look(one, depth)
+        frame = frame.f_back
+    return [one for one in found if "sec" + "ret" in one or "what a check reports" + " to" in one]
+"""
+
+
+def test_nothing_below_an_answer_s_frames_holds_the_rest_of_a_check(process: Process) -> None:
+    process.cell(LOOKS)
+    message = process.check("expect.equal(below(), 'mine')\nexpect.equal('secret', 'other')")
+    assert saw(message) == [["list", []]]
+    assert message["ended"]
+
+
+def test_a_name_of_the_lesson_that_changes_while_a_check_runs_spoils_it(process: Process) -> None:
+    process.cell("def fixed(): return 1", "given")
+    process.cell("import sys\ndef change():\n    sys._getframe(1).f_locals['fixed'] = lambda: 2\n    return 2")
+    message = process.check("expect.equal(change(), fixed())\nexpect.equal(fixed(), 1)")
+    assert [one["changed"] for one in message["told"] if "changed" in one] == [["fixed"]]
+    assert [one["data"]["found"] for one in message["told"] if "saw" in one] == [2, 1], (
+        "the next statement has it again"
+    )
+    message = process.check("def fixed(): return 3\nexpect.equal(fixed(), 3)")
+    assert not [one for one in message["told"] if "changed" in one], "a check may use the name for another function"
+
+
+def test_a_check_that_is_interrupted_has_not_ended() -> None:
+    told = iter([{"left": ["a"], "has_value": False}, {"ran": True}, {}])
+    sent: list[dict[str, Any]] = []
+
+    def run(part: dict[str, Any]) -> dict[str, Any]:
+        sent.append(part)
+        return next(told)
+
+    about = dict.fromkeys(("id", "visible", "given_by_solution", "any_gpus", "classes"))
+    job = about | {"source": "hidden", "exercise": "first", "statements": [["a", False], ["b", True], ["c", False]]}
+    assert cell_runner._run_check(job, run) == {"left": ["a"], "has_value": False, "ran": True}
+    assert [one.get("text") for one in sent] == [None, "a", "b"]
+    assert not any("source" in one for one in sent)
+
+
+RUN_TEXT = {
+    "eval('1 + 1')": "ran a text as code",
+    "import sympy\nsympy.simplify('1 + 1')": "ran a text as code (sympy)",
+    "import yaml\nyaml.CUnsafeLoader('!!python/object/apply:builtins.exec [\"x = 1\"]').get_single_data()": (
+        "ran a text as code (yaml)"
+    ),
+    "import typing_extensions\ndef f(): pass\nf.__annotations__['x'] = '1 + 2'\n"
+    "typing_extensions.get_annotations(f, eval_str=True)": "ran a text as code (typing_extensions)",
+    "x = 3\n%who x{x}": "ran a text as code (IPython)",
+    "import pickle\npickle.loads(b'cbuiltins\\nexec\\n(Vy = 1\\ntR.')": "loaded a pickle that brings builtins.exec",
+    "import pickle\ntry: pickle.loads(b'\\x80\\x04ctorch\\nos.system\\n.')\nexcept AttributeError: pass": (
+        "loaded a pickle that brings torch.os.system"
+    ),
+    "import marshal\nmarshal.loads(marshal.dumps(1))": "loaded compiled code",
+}
+RUN_NO_TEXT = """
+import copy, functools, itertools, timeit, typing
+from collections import namedtuple
+from dataclasses import dataclass, field
+import numpy as np
+import torch, sympy, yaml
+@dataclass
+class A:
+    x: list = field(default_factory=list)
+P = namedtuple("P", "x y")
+class T(typing.NamedTuple):
+    x: int
+T(1); A(); P(1, 2)
+copy.deepcopy([A(), P(1, 2), torch.ones(2)])
+timeit.timeit("sum(range(9))", number=2)
+sympy.simplify(sympy.symbols("x") * 2)
+yaml.safe_load("a: [1, 2]")
+torch.save({"a": torch.ones(2), "b": [1]}, "made.pt")
+torch.load("made.pt")
+try:
+    import matplotlib.pyplot as plt
+    import pandas as pd
+except ImportError:
+    pass
+else:
+    pd.DataFrame({"a": [1, 2]}).describe()
+    fig, ax = plt.subplots()
+    ax.plot([1, 2])
+class D(torch.utils.data.Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, i): return torch.ones(2) * i
+[one for one in torch.utils.data.DataLoader(D(), batch_size=2)]
+torch.jit.script(torch.nn.Linear(2, 2))
+%time sum(range(9))
+%timeit -n1 -r1 sum(range(9))
+"""
+
+
+@pytest.mark.parametrize("text", RUN_TEXT)
+def test_text_that_a_library_runs_is_reported_whatever_its_function_is_called(process: Process, text: str) -> None:
+    process.cell(text)
+    assert RUN_TEXT[text] in process.sandbox.flags
+
+
+def test_what_libraries_generate_honestly_is_not_reported(process: Process) -> None:
+    before = set(process.sandbox.flags)
+    message = process.cell(RUN_NO_TEXT)
+    process.cell("evaluated = [eval(text) for text in ('1 + 1',)]\ndef of_lesson(): return exec('1 + 2')", "given")
+    process.cell("of_lesson()")
+    assert not [one for one in message["outputs"] if one["output_type"] == "error"]
+    assert process.sandbox.flags == before
 
 
 @pytest.mark.parametrize(
@@ -288,7 +414,7 @@ def test_control_believes_the_result_of_the_job_alone(monkeypatch: pytest.Monkey
     from fakegpu_lab.course.grade.sandbox.sealed_channel import seal, unseal
 
     key = b"k" * 32
-    lines = iter([b'{"key": "%s"}' % key.hex().encode(), seal(key, b"down", 0, {"id": "one"}), b""])
+    lines = iter([b'{"key": "%s"}' % key.hex().encode(), seal(key, b"down", 0, {"id": "one", "kind": "given"}), b""])
     written: list[bytes] = []
     jobs: Any = queue.SimpleQueue()
     results: Any = queue.SimpleQueue()
@@ -304,7 +430,7 @@ def test_control_believes_the_result_of_the_job_alone(monkeypatch: pytest.Monkey
     with pytest.raises(Stop, match="0"):
         cell_runner._control(report, None, jobs, results, notes, 1, Outputs(1000), ["memory"], {})
     messages = [unseal(key, b"up", number, line) for number, line in enumerate(written)]
-    assert jobs.get() == {"id": "one", "serial": 1}
+    assert jobs.get() == {"id": "one", "kind": "given", "serial": 1}
     assert messages[0] == {"ready": True, "in_force": ["memory"]}
     answer = messages[-1]
     assert answer is not None

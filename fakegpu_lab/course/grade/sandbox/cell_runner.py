@@ -11,6 +11,7 @@ import _thread
 import ast
 import builtins
 import contextlib
+import functools
 import importlib
 import json
 import math
@@ -67,12 +68,15 @@ class _Runner:
         self.left_behind, self.surroundings = left_behind.LeftBehind(), left_behind.Surroundings()
         self.files = files.LessonFiles(settings["given_files"])
         self._magics_class, self._gpus = lesson_magics.CourseMagics, session.enabled
-        self._observe, self._observe_tried = observe.observe, observe.tried
+        self._observation, self._observe_tried = observe.Observation, observe.tried
         self.values = given_values.GivenValues(settings["read"], observe.plainly)
         self.magics: Any = None
         self.tried: dict[str, Any] = {}
         self.bound: dict[str, Any] = {}  # what locked cells imported or defined
+        self.lesson = set[str]()  # the names of the lesson's own cells, as IPython compiles them
         self.began = False  # whether a cell of the lesson has run
+        self.observation: Any = None  # the check that is running, with its names, and those before it
+        self.names, self.before, self.fixed = dict[str, Any](), dict[str, Any](), dict[str, Any]()
 
     def cell(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run one cell of the notebook; report what exercises' cells in it did."""
@@ -80,6 +84,9 @@ class _Runner:
         changed = self.files.put_back() if own else []
         left = self.surroundings.restore(any_gpus=job["any_gpus"]) if own and self.began else []
         self.began |= own
+        if own:
+            count, text = self.shell.execution_count, self.shell.transform_cell(job["source"])
+            self.lesson.add(self.shell.compile.get_code_name(job["source"], text, count))
         self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
         if self.magics is None and type(registered) is self._magics_class:
@@ -96,7 +103,7 @@ class _Runner:
         return {"tried": tried, "gpus": self._gpus(), "restored": changed, "left": left}
 
     def check(self, job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-        """Run a check, with its hidden parts, on the notebook's names: with plain Python, not IPython's tools.
+        """Prepare a check on the notebook's names: with plain Python, not IPython's tools.
 
         Imports, functions and classes of locked cells, and builtins that a cell gave another meaning, have their
         original values. `tell` is called with what is seen, while it is seen.
@@ -116,18 +123,33 @@ class _Runner:
             if callable(names.get(name)) and name not in self.bound and name not in job["given_by_solution"]:
                 rebound += [name] if tampering.from_cell(names[name]) else []
                 del names[name]
-        before = dict(names)
-        result: dict[str, Any] = {"left": found, "restored": restored, "rebound": rebound, "has_value": False}
+        name = job["exercise"]
+        attempt = self.magics.room.attempts.get(name) if name and self.magics is not None else None
+        self.names, self.before = names, dict(names)
+        self.fixed = {name: names[name] for name in self.bound if name in names}
+        self.observation = self._observation(names, attempt, f"<check {job['id']}>", tell)
+        return {"left": found, "restored": restored, "rebound": rebound, "has_value": False}
+
+    def statement(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Run a statement of the check that was prepared; names of the lesson keep their meaning for each of them."""
+        self.names.update(self.fixed)
+        self.observation.run(job["text"], canary=job["canary"])
+        for name in bound_names(job["text"]):
+            self.fixed.pop(name, None)
+        self.observation.changed([name for name, value in self.fixed.items() if self.names.get(name) is not value])
+        return {"ran": True}
+
+    def end_of_check(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Let the notebook have what the check's visible lines made; remove what was left behind."""
+        notebook, names, result = self.shell.user_ns, self.names, dict[str, Any]()
         try:
-            name = job["exercise"]
-            attempt = self.magics.room.attempts.get(name) if name and self.magics is not None else None
-            answered = self._observe(job["check"], job["canaries"], names, attempt, f"<check {job['id']}>", tell)
-            result["left"] += [
+            answered = self.observation.end()
+            result["left"] = [
                 f"the check read .{attribute} of an object of the answer's own class {name}"
                 for name, attribute in sorted(answered)
                 if name not in job["classes"]
             ]
-            if not name:
+            if not job["exercise"]:
                 value = _value(job, names)
                 result |= {"has_value": value is not None, "score": _score_of(value)}
                 _show(self.shell, value)
@@ -137,10 +159,10 @@ class _Runner:
         except BaseException as error:
             self.outputs.error(type(error).__name__, str(error), frames(error))
         for name in bound_names(job["visible"]):
-            if name in names and names[name] is not before.get(name):
+            if name in names and names[name] is not self.before.get(name):
                 notebook[name] = names[name]
-        result["left"] += self.left_behind.disarm()
-        result["restored"] += self.pristine.restore()
+        result["left"] = result.get("left", []) + self.left_behind.disarm()
+        result["restored"] = self.pristine.restore()
         self.surroundings.keep()
         return result
 
@@ -190,7 +212,9 @@ def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[s
         settings["limits"]["processes"],
         "no network" not in in_force,
         threads="threading" not in settings["allow"],
+        lesson=runner.lesson,
     )
+    del report, commands, settings, in_force, streams, source, notes, shared  # a cell's frames lead to this one
     while True:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         serial, job = None, jobs.get()
@@ -212,6 +236,10 @@ def _run(runner: _Runner, job: dict[str, Any], results: queue.SimpleQueue[Any]) 
     try:
         if job["kind"] == "check":
             result = runner.check(job, lambda message: put((serial, _dumps(message))))
+        elif job["kind"] == "statement":
+            result = runner.statement(job)
+        elif job["kind"] == "end":
+            result = runner.end_of_check(job)
         else:
             result = runner.cell(job)
     except KeyboardInterrupt as stopped:
@@ -260,17 +288,15 @@ def _control(
     key = bytes.fromhex(json.loads(lines.next())["key"])
     unseal, seal, current = sealed_channel.unseal, sealed_channel.seal, sys._current_frames
     received = sent = 0
-    report.write(seal(key, b"up", sent, {"ready": True, "in_force": in_force}))
-    while True:
+
+    def say(message: dict[str, Any]) -> None:
+        nonlocal sent
+        report.write(seal(key, b"up", sent, message))
         sent += 1
-        line = lines.next()
-        job = unseal(key, b"down", received, line) if line else None
-        if job is None:
-            os._exit(0)
-        received += 1
-        jobs.put(job | {"serial": received})
-        flags: set[str] = set()
-        result: Any = None
+
+    def run(flags: set[str], part: dict[str, Any]) -> dict[str, Any]:
+        """Let the main thread run a cell or a part of a check; pass on what it reports."""
+        jobs.put(part | {"serial": received})
         while True:
             try:
                 serial, result = results.get(timeout=0.02)
@@ -279,28 +305,58 @@ def _control(
             except (TypeError, ValueError):
                 serial, result = 0, {}
             if serial == received and type(result) is str:
-                report.write(seal(key, b"up", sent, {"told": result, "flags": []}))
-                sent, result = sent + 1, None
+                say({"told": result, "flags": []})
                 continue
             while not notes.empty():
                 flags.add(str(notes.get())[:500])
-                report.write(seal(key, b"up", sent, {"flags": sorted(flags)}))
-                sent += 1
+                say({"flags": sorted(flags)})
             if result is not None:
                 if serial == received and type(result) is dict and _idle(current, main):
-                    break
+                    return result
                 flags.add("sent a result while its own code was still running")
+
+    say({"ready": True, "in_force": in_force})
+    while True:
+        line = lines.next()
+        job = unseal(key, b"down", received, line) if line else None
+        if job is None:
+            os._exit(0)
+        received += 1
+        flags: set[str] = set()
+        run_part = functools.partial(run, flags)
+        result = _run_check(job, run_part) if job["kind"] == "check" else run_part(job)
         drain(streams, outputs)
-        answer = {"cell": job["id"], "outputs": outputs.end(), "over": outputs.over, "flags": sorted(flags), **result}
-        report.write(seal(key, b"up", sent, answer))
+        say({"cell": job["id"], "outputs": outputs.end(), "over": outputs.over, "flags": sorted(flags), **result})
+
+
+def _run_check(job: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """Let the main thread run a check, statement by statement: it has the text of none before its turn, or after it."""
+    about = {name: job[name] for name in ("id", "visible", "given_by_solution", "any_gpus", "classes", "exercise")}
+    result = run(about | {"kind": "check"})
+    for text, canary in job["statements"] if "left" in result else ():
+        done = run({"kind": "statement", "text": text, "canary": canary})
+        result = _together(result, done)
+        if not done.get("ran"):  # it was interrupted
+            return result
+    if "left" in result:
+        result = _together(
+            result, run(about | {"kind": "end"} | ({} if job["exercise"] else {"source": job["source"]}))
+        )
+    return result
+
+
+def _together(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Two results as one: lists are joined."""
+    both = {name: [*one[name], *other[name]] for name in one.keys() & other.keys() if isinstance(one[name], list)}
+    return one | other | both
 
 
 def _idle(current: Callable[[], dict[int, FrameType]], main: int) -> bool:
     """Whether the main thread is back in `serve`, waiting for its next job, within half a second."""
-    for _ in range(50):
+    for _ in range(500):
         if current()[main].f_code is serve.__code__:
             return True
-        time.sleep(0.01)
+        time.sleep(0.001)
     return False
 
 

@@ -1,0 +1,122 @@
+"""Inside a submission's process: reports text that a library ran as Python, and pickles that bring functions.
+
+Python's audit hooks see both, whatever the library calls the function that did it. What answers honestly cause is a
+list: Python's dataclasses, torch's compiler, IPython's cells. The rest is reported.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.course.flags import allowed
+from fakegpu_lab.user_code.frames import OUR_FOLDER, OURS, classified, package, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from types import FrameType
+
+EVENTS = frozenset({"exec", "marshal.loads", "pickle.find_class"})
+"""Audit events: text or data that becomes code. To compile a text runs nothing; that is one of these, too."""
+
+_STANDARD_LIBRARY = os.path.dirname(os.path.realpath(os.__file__)) + os.sep  # noqa: PTH120 - frames' names are strings
+_GENERATE = {
+    "fakegpu_lab": ("course/checks/", "course/grade/sandbox/", "course/cell_text/", "user_code/cell_code.py",
+                    "kernels/"),
+    "": ("dataclasses.py", "collections/__init__.py", "timeit.py"),
+    "torch": ("_dynamo/", "_inductor/", "_functorch/", "_library/", "fx/", "jit/", "_jit_internal.py", "library.py",
+              "export/", "_export/", "onnx/"),
+    "IPython": ("core/magics/execution.py", "core/magics/config.py", "core/pylabtools.py"),
+    "networkx": ("utils/decorators.py",), "scipy": ("stats/_distn_infrastructure.py",), "attr": ("_make.py",),
+    "jinja2": ("environment.py",), "decorator.py": ("",), "triton": ("",), "numba": ("",), "numba_cuda": ("",),
+}  # fmt: skip
+"""Files of packages (and of Python) that run text which they make themselves, or which the policy reads."""
+_OF_IPYTHON = frozenset({"run_code", "run_ast_nodes"})
+"""Functions of IPython's shell that run a cell."""
+_FOUND_IN = {
+    "builtins": allowed.BUILTINS - allowed.MAKE_OR_REACH,
+    "_codecs": frozenset({"encode"}),
+    "copyreg": frozenset({"_reconstructor", "__newobj__", "__newobj_ex__"}),
+    "torch": None, "torch._C": None, "torch._utils": None, "torch.storage": None, "torch._tensor": None,
+    "torch.nn.parameter": None,
+    "torch.nn.modules": None, "torch.optim": None, "torch.distributed": None, "torch.multiprocessing.reductions": None,
+    "torch.utils.data": None, "torch.serialization": None, "multiprocessing": None, "numpy": None, "pandas": None,
+    "collections": None, "datetime": None, "decimal": None, "fractions": None, "pathlib": None, "uuid": None,
+    "__main__": None, "random": None,
+}  # fmt: skip
+"""Modules whose classes a pickle may bring, with their parts; and the names of those of which it may not bring all."""
+
+
+def reports(
+    trusted: Callable[[CodeType], bool], lesson: Collection[str]
+) -> Callable[[str, tuple[Any, ...], FrameType], str]:
+    """Make the function that says what is wrong with one of `EVENTS`; it says nothing where a cell did not cause it.
+
+    Parameters
+    ----------
+    trusted
+        Whether code is that of Python, of an installed library or of this package.
+    lesson
+        The names of the lesson's own cells; more may be added to it.
+    """
+
+    def report(event: str, arguments: tuple[Any, ...], frame: FrameType) -> str:
+        if event == "pickle.find_class" and _may_be_found(str(arguments[0]), str(arguments[1])):
+            return ""
+        code = arguments[0] if arguments else None
+        if event == "exec" and isinstance(code, CodeType) and trusted(code):
+            return ""
+        by = ""
+        for one in walk(frame):
+            file = one.f_code.co_filename
+            if not trusted(one.f_code):
+                if file in lesson or file.startswith("<check "):
+                    return ""
+                return _sentence(event, arguments, by)
+            if file.startswith("<frozen") or one.f_code.co_name == "<module>" or _generates(file, one.f_code.co_name):
+                return ""  # an import, or one of the list
+            by = by or _name(file)
+        return ""
+
+    return report
+
+
+def _sentence(event: str, arguments: tuple[Any, ...], by: str) -> str:
+    where = f" ({by})" if by else ""
+    if event == "pickle.find_class":
+        return f"loaded a pickle that brings {arguments[0]}.{arguments[1]}{where}"
+    return f"{'ran a text as code' if event == 'exec' else 'loaded compiled code'}{where}"
+
+
+def _may_be_found(module: str, name: str) -> bool:
+    """Whether a pickle may bring something: a name of a module, not one that is reached through others."""
+    words = module.split(".")
+    known = next((at for at in (".".join(words[:n]) for n in range(len(words), 0, -1)) if at in _FOUND_IN), None)
+    if known is None or "." in name or known == "torch" != module:
+        return False
+    names = _FOUND_IN[known]
+    return name in names if names is not None else name not in allowed.MODULE_NAMES
+
+
+@lru_cache(maxsize=1024)
+def _generates(file: str, function: str) -> bool:
+    """Whether a function of an installed file runs text that it makes itself."""
+    ours = os.path.realpath(file).removeprefix(OUR_FOLDER) if classified(file) & OURS else file
+    if ours != file:
+        return ours.replace(os.sep, "/").startswith(_GENERATE["fakegpu_lab"])
+    installed = package(file)
+    if installed is None:
+        real = os.path.realpath(file)
+        inside = real.removeprefix(_STANDARD_LIBRARY).replace(os.sep, "/")
+        return inside != real and inside.startswith(_GENERATE[""])
+    if installed == "IPython" and file.endswith("interactiveshell.py"):
+        return function in _OF_IPYTHON
+    inside = file.replace(os.sep, "/").rpartition(f"/{installed}/")[2]
+    return inside.startswith(_GENERATE.get(installed, ("\0",)))
+
+
+def _name(file: str) -> str:
+    """The library that a file belongs to, or the module of Python's."""
+    return package(file) or os.path.basename(file).removesuffix(".py")  # noqa: PTH119
