@@ -542,6 +542,18 @@ def test_the_publisher_serves_until_the_last_reader_goes(source: Source) -> None
     assert source._watch is None, "nobody reads: nothing is watched"
 
 
+def test_nothing_is_recorded_for_nobody(source: Source) -> None:
+    """A cell that runs after the last view has closed began a recording that nothing ended."""
+    lab.enable("a100", memory="1GiB")
+    source.open()
+    source.close()
+    source.begin()
+    x = torch.ones(3, device="cuda")
+    y = x.to("cpu", non_blocking=True)
+    assert type(y) is torch.Tensor, "only a recording marks what a copy has not filled yet"
+    source.end()
+
+
 class Comm:
     """A comm as a kernel has it."""
 

@@ -121,8 +121,8 @@ class Source:
         self.busy = True
         if self._watch is not None:
             self._watch.begin()
-        if self.windows is not None:
-            self.windows.begin()
+            if self.windows is not None:
+                self.windows.begin()
 
     def end(self, error: BaseException | None = None) -> None:
         """Note that a cell has ended, and its error, if any."""

@@ -117,6 +117,7 @@ def test_a_name_of_the_lesson_that_changes_while_a_check_runs_spoils_it(process:
     )
     message = process.check("def fixed(): return 3\nexpect.equal(fixed(), 3)")
     assert not [one for one in message["told"] if "changed" in one], "a check may use the name for another function"
+    process.cell("def fixed(): return 1", "given")
 
 
 def test_a_check_that_is_interrupted_has_not_ended() -> None:
