@@ -138,10 +138,10 @@ class Comparison:
         from fakegpu_lab.comparison import page
 
         path, title = Path(path), f"Compared: {self.before.label} and {self.after.label}"
-        path.write_text(page.page(title, self._said(), self.tables, self.figure(theme), theme), encoding="utf-8")
+        path.write_text(page.page(title, self._said_html(), self.tables, self.figure(theme), theme), encoding="utf-8")
         return path
 
-    def _said(self) -> str:
+    def _said_html(self) -> str:
         """The verdict and the reasons as HTML."""
         listed = "".join(f"<li>{html.escape(one)}</li>" for one in self.reasons)
         return f"<p><b>{html.escape(self.verdict)}</b></p>{f'<ul>{listed}</ul>' if listed else ''}"
@@ -155,7 +155,7 @@ class Comparison:
         return "\n\n".join([self.said, *map(str, self.tables)])
 
     def _repr_html_(self) -> str:
-        return self._said() + "".join(table._repr_html_() for table in self.tables)
+        return self._said_html() + "".join(table._repr_html_() for table in self.tables)
 
     def _ipython_display_(self) -> None:
         from IPython.display import HTML, display

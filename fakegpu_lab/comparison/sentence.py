@@ -31,10 +31,7 @@ def reasons(pair: Pair, causes: Sequence[Cause]) -> list[str]:
     card and its simulation it comes last.
     """
     named = _named(pair, causes)
-    said = [
-        *_context(pair, any(one.kind == "kernels" for one, _ in named)),
-        *(text[0].upper() + text[1:] for _, text in named),
-    ]
+    said = [*_context(pair, any(one.kind == "kernels" for one, _ in named)), *(text for _, text in named)]
     cards = _other_cards(pair)
     return [*said, *cards] if pair.mixed else [*cards, *said]
 
@@ -67,7 +64,7 @@ def _context(pair: Pair, kernels_said: bool) -> list[str]:
     old, new = pair.sides
     old_ns, new_ns = pair.both(lambda side: side.elapsed_ns)
     found = []
-    if old.simulated != new.simulated:
+    if pair.mixed:
         one, other = (old, new) if old.simulated else (new, old)
         old_kernels, new_kernels = pair.both(lambda side: side.means["kernels"])
         alone = f" Kernels alone took {duration(new_kernels)} instead of {duration(old_kernels)}."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.formatting.printable import printable
 from fakegpu_lab.hardware.errors import FakeGpuError
+from fakegpu_lab.hardware.time.records import SIMULATED
 from fakegpu_lab.opened import ranks, trace_file
 from fakegpu_lab.opened.content import content, refusal
 from fakegpu_lab.opened.device_memory import add_memory
@@ -113,5 +114,5 @@ def _of_trace(path: Path, data: bytes) -> OpenedTrace:
     return OpenedTrace(
         records, times, {device: file.cards.get(device, "") for device in sorted(used)}, name,
         ranks=() if file.rank is None else (file.rank,), python=bool(found.with_python), base_us=base_us,
-        simulated=file.other.get("time") == "simulated by fakegpu_lab",
+        simulated=file.other.get("time") == SIMULATED,
     )  # fmt: skip

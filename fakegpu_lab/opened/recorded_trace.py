@@ -143,6 +143,10 @@ class OpenedTrace(Recording):
             raise self._without_memory()
         return self._records.peaks[device]
 
+    def has_memory(self, device: int) -> bool:
+        """Whether allocations of a device were recorded."""
+        return any(block.device == device for block in (*self.allocations, *self.held_before))
+
     def memory(self, device: int = 0) -> Allocations:
         """The allocations of a device as plain records, for pictures and tables of your own.
 
@@ -152,7 +156,7 @@ class OpenedTrace(Recording):
             Memory was not recorded, or there is no such device.
         """
         self._check(device)
-        if not any(block.device == device for block in (*self.allocations, *self.held_before)):
+        if not self.has_memory(device):
             raise self._without_memory()
         return super().memory(device)
 

@@ -54,7 +54,7 @@ def _trace(trace: OpenedTrace) -> None:
     display(trace.figure().without_title())  # type: ignore[no-untyped-call]
     _folded(*_tables(trace))
     for device in trace.cards:
-        if any(block.device == device for block in (*trace.allocations, *trace.held_before)):
+        if trace.has_memory(device):
             _memory(trace, device, len(trace.cards) > 1)
 
 

@@ -34,7 +34,7 @@ OWN = PROGRAM | CELL
 SHOWN = OWN | LIBRARY
 
 OUR_FOLDER = os.path.realpath(environment.PACKAGE) + os.sep
-_STANDARD_LIBRARY = os.path.realpath(Path(os.__file__).parent) + os.sep
+STANDARD_LIBRARY = os.path.realpath(Path(os.__file__).parent) + os.sep
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 _GENERATED = ("<frozen ", "<timeit-src>", "<magic-timeit>", "<__array_function__")
 """How the names of code begin that has no file, and that the program did not write."""
@@ -72,7 +72,7 @@ def classified(file: str) -> int:
     installed = package(file) or package(real)
     if installed is not None:
         return _PACKAGES.get(installed, LIBRARY)
-    if real.startswith(_STANDARD_LIBRARY):
+    if real.startswith(STANDARD_LIBRARY):
         return PYTHON
     return CELL if cell(file) else PROGRAM
 

@@ -12,7 +12,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.flags import allowed
-from fakegpu_lab.user_code.frames import OUR_FOLDER, OURS, classified, package, walk
+from fakegpu_lab.user_code.frames import OUR_FOLDER, OURS, STANDARD_LIBRARY, classified, package, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 EVENTS = frozenset({"exec", "marshal.loads", "pickle.find_class"})
 """Audit events: text or data that becomes code. To compile a text runs nothing; that is one of these, too."""
 
-_STANDARD_LIBRARY = os.path.dirname(os.path.realpath(os.__file__)) + os.sep  # noqa: PTH120 - frames' names are strings
 _GENERATE = {
     "fakegpu_lab": ("course/checks/", "course/grade/sandbox/", "course/cell_text/", "user_code/cell_code.py",
                     "kernels/"),
@@ -109,7 +108,7 @@ def _generates(file: str, function: str) -> bool:
     installed = package(file)
     if installed is None:
         real = os.path.realpath(file)
-        inside = real.removeprefix(_STANDARD_LIBRARY).replace(os.sep, "/")
+        inside = real.removeprefix(STANDARD_LIBRARY).replace(os.sep, "/")
         return inside != real and inside.startswith(_GENERATE[""])
     if installed == "IPython" and file.endswith("interactiveshell.py"):
         return function in _OF_IPYTHON

@@ -225,28 +225,10 @@ def _in_words(function: Kernel) -> Kernel:
 
 
 CHANGES = [
-    wrapped(f"torch.fft.{name}", _in_words, "half precision is refused in a sentence")
-    for name in (
-        "fft",
-        "ifft",
-        "rfft",
-        "irfft",
-        "fft2",
-        "ifft2",
-        "rfft2",
-        "irfft2",
-        "fftn",
-        "ifftn",
-        "rfftn",
-        "irfftn",
-        "hfft",
-        "ihfft",
-        "hfft2",
-        "ihfft2",
-        "hfftn",
-        "ihfftn",
-    )
-    if hasattr(torch.fft, name)
+    wrapped(f"torch.fft.{kind}{shape}", _in_words, "half precision is refused in a sentence")
+    for shape in ("fft", "fft2", "fftn")
+    for kind in ("", "i", "r", "ir", "h", "ih")
+    if hasattr(torch.fft, f"{kind}{shape}")
 ]
 
 

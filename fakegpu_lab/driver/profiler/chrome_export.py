@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C._autograd import DeviceType
 
+from fakegpu_lab.hardware.time.records import SIMULATED
+
 if TYPE_CHECKING:
     from fakegpu_lab.driver.profiler.events import Event
 
@@ -30,7 +32,7 @@ def save(events: list[Event], path: str, began_ns: int, metadata: dict[str, str]
         **{name: json.loads(text) for name, text in metadata.items()},
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 0,
-        "otherData": {"time": "simulated by fakegpu_lab"},
+        "otherData": {"time": SIMULATED},
         "traceEvents": _trace_events([e for e in events if e.name() not in _INSTANTS], began_ns)
         + _memory(events, began_ns)
         + _window(events, began_ns),

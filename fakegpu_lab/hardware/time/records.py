@@ -298,6 +298,10 @@ class Total:
         self.nbytes += nbytes
 
 
+SIMULATED = "simulated by fakegpu_lab"
+"""What the simulated profiler's files say of their times."""
+
+
 def sum_up(totals: dict[tuple[int, str], Total], records: Iterable[Kernel | Transfer | Collective]) -> None:
     """Add records to the totals of their device and name."""
     for one in records:

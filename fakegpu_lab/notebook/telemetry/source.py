@@ -167,7 +167,7 @@ class Source:
             self.devices = machine.snapshot().devices
             for device in self.devices:
                 if isinstance(machine, Machine):
-                    self._measure(device)
+                    self._measure(device.slot, machine.cards[device.slot].ran(self.now_ns))
                 elif (share := machine.readings(device.index).utilization) is not None:
                     self.utilisation[device.slot] = share
 
@@ -176,18 +176,17 @@ class Source:
         collectives = totals(list(self.windows.collectives)) if self.windows is not None else ()
         return _Status(self.busy, self.error, self.machine is not None, self.advice, collectives)
 
-    def _measure(self, device: DeviceSnapshot) -> None:
+    def _measure(self, slot: int, busy: int) -> None:
         """Measure utilisation: the share of the host's time since the last poll in which a kernel ran.
 
-        What is queued has not run yet; it runs without gaps, as far as this can tell.
+        `busy` is for how long kernels have run by now, ns: what is queued has not run yet.
         """
-        now, time = self.now_ns, device.time
-        busy = max(0, time.busy_ns - max(0, time.done_ns - now))
-        before, then = self._before.get(device.slot, (0, 0))
+        now = self.now_ns
+        before, then = self._before.get(slot, (0, 0))
         if now > then:
             share = (busy - before) / (now - then)
-            self.utilisation[device.slot] = round(min(max(share, 0.0), 1.0), 3)
-            self._before[device.slot] = (busy, now)
+            self.utilisation[slot] = round(min(max(share, 0.0), 1.0), 3)
+            self._before[slot] = (busy, now)
 
 
 class _Status(NamedTuple):

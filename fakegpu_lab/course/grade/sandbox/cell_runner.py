@@ -333,16 +333,15 @@ def _run_check(job: dict[str, Any], run: Callable[[dict[str, Any]], dict[str, An
     """Let the main thread run a check, statement by statement: it has the text of none before its turn, or after it."""
     about = {name: job[name] for name in ("id", "visible", "given_by_solution", "any_gpus", "classes", "exercise")}
     result = run(about | {"kind": "check"})
-    for text, canary in job["statements"] if "left" in result else ():
+    if "left" not in result:  # it was interrupted
+        return result
+    for text, canary in job["statements"]:
         done = run({"kind": "statement", "text": text, "canary": canary})
         result = _together(result, done)
-        if not done.get("ran"):  # it was interrupted
+        if not done.get("ran"):
             return result
-    if "left" in result:
-        result = _together(
-            result, run(about | {"kind": "end"} | ({} if job["exercise"] else {"source": job["source"]}))
-        )
-    return result
+    source = {} if job["exercise"] else {"source": job["source"]}
+    return _together(result, run(about | {"kind": "end"} | source))
 
 
 def _together(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
