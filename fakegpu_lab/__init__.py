@@ -12,6 +12,7 @@ Reading the code? Start with `session`, where enable and disable are; `docs/deve
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ def __getattr__(name: str) -> Any:
 
         return FakeGpuError
     if name in ("draw", "expect"):
-        from importlib import import_module
-
         return import_module(f"fakegpu_lab.course.{name}")
     if name == "advise":
         from fakegpu_lab.advice import advise
@@ -98,6 +97,7 @@ def __getattr__(name: str) -> Any:
 
         return open_recording
     if name in ("panel", "watch"):
+        import_module("torch")  # may enable a machine, which needs modules that the next line has only begun to import
         from fakegpu_lab.notebook import panel as panels
 
         return getattr(panels, name)

@@ -1,14 +1,16 @@
 """The pytest plugin: ``pytest --gpus a100:2`` runs a test suite on simulated GPUs, without changes to the tests.
 
-Nothing happens without the option (or ``gpus`` in the ini file). With it, torch has the GPUs before the first test
-module and the first conftest.py are imported, so that ``skipif(not torch.cuda.is_available())`` sees them. A test finds
-the machine as a new process would: the first device current, no peaks, the default seeds, no failed device assert. What
-a fixture of a module or a session keeps on a device stays there.
+Nothing happens without the option (or ``gpus`` in the ini file). With it, whoever imports torch first, a conftest.py or
+a test, finds the GPUs, and so does ``skipif(not torch.cuda.is_available())``; a suite without torch does not wait for
+it. A test finds the machine as a new process would: the first device current, no peaks, the default seeds, no failed
+device assert. What a fixture of a module or a session keeps on a device stays there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,22 +37,20 @@ class Gpus:
     """
 
     def __init__(self, option: str) -> None:
-        import torch
-
         word, _, rest = option.partition(":")
         self.spec = (rest or "a100") if word == _REAL else option
-        self.real = word == _REAL and torch.version.cuda is not None and torch.cuda.is_available()
+        self.real = word == _REAL and _computer_has_gpus()
         self._asked: tuple[tuple[str, Any], ...] | None = None
 
     def begin(self) -> None:
-        """Enable the machine of all tests that ask for no other one."""
+        """Enable the machine of all tests that ask for no other one; if torch is not imported yet, that will do it."""
         if not self.real:
-            self._enable({"spec": self.spec})
+            from fakegpu_lab import session
 
-    def _enable(self, asked: dict[str, Any]) -> None:
-        import fakegpu_lab as lab
+            self._enable({"spec": self.spec}, session.enable_on_import)
 
-        lab.enable(**asked)
+    def _enable(self, asked: dict[str, Any], enable: Callable[..., object]) -> None:
+        enable(**asked)
         self._asked = tuple(sorted(asked.items()))
 
     def prepare(self, item: pytest.Item) -> None:
@@ -59,11 +59,17 @@ class Gpus:
         if self.real:
             self._prepare_real(asked)
             return
+        from fakegpu_lab.processes import inheritance
+
+        if asked is None and "torch" not in sys.modules:
+            if inheritance.VARIABLE not in os.environ:  # a test has called fakegpu_lab.disable
+                self.begin()
+            return
         import fakegpu_lab as lab
 
         wanted = {"spec": self.spec} if asked is None else asked
         if self._asked != tuple(sorted(wanted.items())) or not lab.session.enabled():
-            self._enable(wanted)
+            self._enable(wanted, lab.enable)
         elif any(card.retired for card in lab.machine().cards):
             lab.reset()  # a kernel of an earlier test failed an assert, which ends a process's use of a card
         _forget()
@@ -84,10 +90,17 @@ class Gpus:
 
             return f"gpus: {torch.cuda.device_count()} of this computer's own ({torch.cuda.get_device_name(0)})"
         import fakegpu_lab as lab
+        from fakegpu_lab.hardware.catalogue.spec import parse_spec
 
-        names = [card.profile.name for card in lab.machine().cards]
+        names = [card.name for card in parse_spec(self.spec).gpus]
         kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
         return f"gpus: {kinds}, simulated by fakegpu-lab {lab.__version__}"
+
+
+def _computer_has_gpus() -> bool:
+    import torch  # only torch knows whether it can use them
+
+    return torch.version.cuda is not None and torch.cuda.is_available()
 
 
 def _asked_by(item: pytest.Item) -> dict[str, Any] | None:
@@ -140,7 +153,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Enable the GPUs before anything of the test suite is imported."""
+    """Enable the GPUs, now or when torch is imported, before anything of the test suite is imported."""
     option = early_config.known_args_namespace.gpus
     spec = early_config.getini("gpus") if option is None else option
     if not spec or spec == "none":

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.driver.base.patches import Patches, when_imported
 from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
 from fakegpu_lab.hardware.catalogue.spec import USUAL, parse_spec
 from fakegpu_lab.hardware.catalogue.visible_devices import VARIABLE
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
-from fakegpu_lab.nvml import publish
+from fakegpu_lab.nvml import library, publish
 from fakegpu_lab.processes import inheritance
 from fakegpu_lab.user_code import interrupts, tracebacks, warning_lines
 
@@ -33,6 +35,9 @@ _written_for = USUAL
 _watched: Cards | None = None
 TREAT_AS_REAL = "TREAT_SIMULATED_GPUS_AS_REAL"
 """For tests: if it is set, `watch` takes the cards that torch shows for real ones although they are simulated."""
+
+_waiting = Patches()
+"""What lets libraries that do without torch see the machine that `enable_on_import` left for its import."""
 
 on_change: list[Callable[[Machine | None], object]] = []
 """Functions to call with the machine that was enabled, or with None when it was disabled."""
@@ -92,6 +97,36 @@ def enable(
     inheritance.leave(spec, memory, compute, clock, host)
     publish.begin(new)
     return new
+
+
+def enable_on_import(
+    spec: str,
+    *,
+    memory: int | str | None = None,
+    compute: Compute = "real",
+    clock: Clock = "real",
+    host: str | None = None,
+) -> None:
+    """Enable simulated GPUs as soon as this process imports torch, as in a child process; now, if it has imported it.
+
+    A program that never imports torch does not wait for it. Settings that the program makes before that import
+    (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count. Programs see the machine, too, that do without torch: with pynvml
+    (gpustat, nvitop), or with ``numba.cuda``. The parameters are those of `enable`.
+
+    Raises
+    ------
+    FakeGpuError
+        As `enable` does, if the spec, the memory or the host is wrong.
+    """
+    if "torch" in sys.modules:
+        enable(spec, memory=memory, compute=compute, clock=clock, host=host)
+        return
+    parse_spec(spec, memory=memory, host=host)
+    inheritance.leave(spec, memory, compute, clock, host)
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
+    if not _waiting:
+        when_imported("pynvml", _waiting, lambda module: _waiting.later(library.attach(module)))
+        when_imported("numba.cuda", _waiting, lambda _: import_module("torch"))
 
 
 def written_for(host: str | None) -> None:
@@ -189,6 +224,7 @@ def disable() -> None:
         _retire(old, "it was switched off")
         install.uninstall()
         interrupts.uninstall()
+    _waiting.undo()
 
 
 def _retire(old: Machine, farewell: str) -> None:
@@ -226,7 +262,8 @@ def run_ranks(
         The error of the first rank that failed; the others were stopped.
     """
     __tracebackhide__ = True
-    from fakegpu_lab.ranks.launching import in_process  # imports torch, so only here
+    import_module("torch")  # may enable the machine, which needs modules that the next line has only begun to import
+    from fakegpu_lab.ranks.launching import in_process
 
     programs = [partial(fn, *args)] * in_process.check(world_size)
     return in_process.run_programs(programs, show, timeout_like_nccl=timeout_like_nccl)
@@ -283,6 +320,8 @@ def shown() -> Machine | Cards | None:
 
 def machine() -> Machine:
     """The enabled machine; raises FakeGpuError if there is none."""
+    if _machine is None and inheritance.VARIABLE in os.environ:
+        import_module("torch")  # the machine waits for this (`enable_on_import`)
     if _machine is None and _watched is not None:
         raise FakeGpuError(
             "This needs a simulated GPU, and a real one is in use: enable a simulated one with "

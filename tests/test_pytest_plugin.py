@@ -195,6 +195,90 @@ def test_workers_of_xdist_have_a_machine_each(run: Callable[..., pytest.RunResul
     result.assert_outcomes(passed=9)
 
 
+WITHOUT_TORCH = """
+    import os, subprocess, sys
+
+    def test_torch_is_not_imported():
+        assert "torch" not in sys.modules
+
+    def test_nvml_sees_the_machine():
+        import pynvml
+        pynvml.nvmlInit()
+        assert pynvml.nvmlDeviceGetCount() == 2
+        assert "torch" not in sys.modules
+
+    def test_a_child_process_sees_the_machine():
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+        assert listed.count("A100") == 2
+"""
+SAYS = """
+    import sys
+    def pytest_unconfigure(config):
+        print("torch was imported:", "torch" in sys.modules)
+"""
+
+
+def test_an_empty_suite_does_not_wait_for_torch(
+    run: Callable[..., pytest.RunResult], pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(SAYS)
+    out = run("--gpus", "a100:2", test_empty="").stdout
+    out.fnmatch_lines(["gpus: 2 x NVIDIA A100-SXM4-80GB, simulated by *", "torch was imported: False"])
+
+
+def test_a_suite_without_torch_does_not_wait_for_it(
+    run: Callable[..., pytest.RunResult], pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(SAYS)
+    result = run("--gpus", "a100:2", test_plain=WITHOUT_TORCH)
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["torch was imported: False"])
+
+
+@pytest.mark.parametrize("before", ["import pynvml", "import fakegpu_lab; fakegpu_lab.disable()"])
+def test_a_test_that_imports_torch_finds_the_machine(run: Callable[..., pytest.RunResult], before: str) -> None:
+    text = f"""
+        import sys
+        def test_before():
+            {before}
+            assert "torch" not in sys.modules
+        def test_first():
+            import torch
+            assert torch.cuda.device_count() == 2
+            assert torch.cuda.max_memory_allocated() == 0
+            torch.ones(9000, device="cuda:1")
+            torch.cuda.set_device(1)
+        def test_second():
+            import torch
+            assert torch.cuda.current_device() == torch.cuda.max_memory_allocated(1) == 0
+    """
+    run("--gpus", "a100:2", test_late=text).assert_outcomes(passed=3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def test_x(gpu_machine): assert gpu_machine.spec.text == 'a100:2'",
+        "import fakegpu_lab as lab\ndef test_x(): assert lab.machine().spec.text == 'a100:2'",
+        "import pytest\n@pytest.mark.gpus('t4:3')\ndef test_x(gpus, gpu_machine): assert len(gpus) == 3",
+        "import os, pytest\n@pytest.mark.ranks(2)\ndef test_x(): assert os.environ['WORLD_SIZE'] == '2'",
+        "def test_x(assert_no_sync):\n  with assert_no_sync():\n    import torch; torch.ones(2, device='cuda')",
+        "from fakegpu_lab import panel\nimport torch\nassert torch.cuda.is_available()\ndef test_x(): pass",
+    ],
+)
+def test_the_machine_is_there_for_whoever_asks_first(run: Callable[..., pytest.RunResult], text: str) -> None:
+    run("--gpus", "a100:2", test_first=text).assert_outcomes(passed=1)
+
+
+def test_torch_may_be_imported_before_the_option_is_read(
+    run: Callable[..., pytest.RunResult], pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(early="import torch\nassert torch.cuda.device_count() == 0\n")
+    pytester.makeconftest(CONFTEST)
+    text = "import conftest\ndef test_x(gpus): assert conftest.AT_IMPORT == (True, 2) and len(gpus) == 2"
+    run("-p", "early", "--gpus", "a100:2", test_plain=text).assert_outcomes(passed=1)
+
+
 def test_nothing_happens_without_the_option(run: Callable[..., pytest.RunResult], pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\ngpus = t4\n")
     text = """
@@ -214,9 +298,9 @@ def test_nothing_happens_without_the_option(run: Callable[..., pytest.RunResult]
 
 
 def test_a_wrong_spec_is_one_sentence(run: Callable[..., pytest.RunResult]) -> None:
-    result = run("--gpus", "a101", test_plain="def test_x(): pass")
+    result = run("--gpus", "a101:2", test_plain="def test_x(): pass")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "--gpus a101: " in result.stderr.str()
+    assert "--gpus a101:2: " in result.stderr.str()
     assert "Traceback" not in result.stderr.str()
 
 

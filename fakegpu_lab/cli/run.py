@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib
 import os
 import shutil
 import sys
@@ -56,11 +55,9 @@ def run(request: Request) -> None:
     for what, path in (("report", request.report), ("timeline", request.chrome)):
         if path is not None and not Path(path).absolute().parent.is_dir():
             raise FakeGpuError(f"The {what} {path} cannot be written: its folder does not exist.")
-    # The program's own `import torch` enables the machine, as in a child process: settings that the program makes
-    # before that import (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count, and torch is imported only if it is used.
-    inheritance.leave(request.devices, request.memory, request.compute, request.clock, request.host)
-    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
-    _attach_others()
+    session.enable_on_import(
+        request.devices, memory=request.memory, compute=request.compute, clock=request.clock, host=request.host
+    )
     if not request.quiet:
         from fakegpu_lab.notebook.out_of_memory import postmortem
 
@@ -79,15 +76,6 @@ def run(request: Request) -> None:
         epilogue.status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         raise
     sys.exit(epilogue.status)
-
-
-def _attach_others() -> None:
-    """Let programs see the machine that do without torch: with pynvml (gpustat, nvitop), or with `numba.cuda`."""
-    from fakegpu_lab.driver.base.patches import Patches, when_imported
-    from fakegpu_lab.nvml.library import attach
-
-    when_imported("pynvml", Patches(), attach)
-    when_imported("numba.cuda", Patches(), lambda module: importlib.import_module("torch"))
 
 
 class _Timeline:
