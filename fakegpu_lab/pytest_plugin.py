@@ -43,13 +43,15 @@ class Gpus:
         self._asked: tuple[tuple[str, Any], ...] | None = None
 
     def begin(self) -> None:
-        """Enable the machine of all tests that ask for no other one; if torch is not imported yet, that will do it."""
+        """Enable the machine of all tests that ask for no other one."""
         if not self.real:
-            from fakegpu_lab import session
+            self._enable({"spec": self.spec})
 
-            self._enable({"spec": self.spec}, session.enable_on_import)
+    def _enable(self, asked: dict[str, Any]) -> None:
+        """Enable a machine: now, or as soon as torch is imported."""
+        from fakegpu_lab import session
 
-    def _enable(self, asked: dict[str, Any], enable: Callable[..., object]) -> None:
+        enable = session.enable if "torch" in sys.modules else session.enable_on_import
         enable(**asked)
         self._asked = tuple(sorted(asked.items()))
 
@@ -59,20 +61,17 @@ class Gpus:
         if self.real:
             self._prepare_real(asked)
             return
+        from fakegpu_lab import session
         from fakegpu_lab.processes import inheritance
 
-        if asked is None and "torch" not in sys.modules:
-            if inheritance.VARIABLE not in os.environ:  # a test has called fakegpu_lab.disable
-                self.begin()
-            return
-        import fakegpu_lab as lab
-
         wanted = {"spec": self.spec} if asked is None else asked
-        if self._asked != tuple(sorted(wanted.items())) or not lab.session.enabled():
-            self._enable(wanted, lab.enable)
-        elif any(card.retired for card in lab.machine().cards):
-            lab.reset()  # a kernel of an earlier test failed an assert, which ends a process's use of a card
-        _forget()
+        there = session.enabled() if "torch" in sys.modules else inheritance.VARIABLE in os.environ
+        if self._asked != tuple(sorted(wanted.items())) or not there:
+            self._enable(wanted)
+        elif session.enabled() and any(card.retired for card in session.machine().cards):
+            session.reset()  # a kernel of an earlier test failed an assert, which ends a process's use of a card
+        if "torch" in sys.modules:
+            _forget()
 
     def _prepare_real(self, asked: dict[str, Any] | None) -> None:
         import torch

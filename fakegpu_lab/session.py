@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -107,7 +106,7 @@ def enable_on_import(
     clock: Clock = "real",
     host: str | None = None,
 ) -> None:
-    """Enable simulated GPUs as soon as this process imports torch, as in a child process; now, if it has imported it.
+    """Enable simulated GPUs as soon as this process imports torch, as in a child process.
 
     A program that never imports torch does not wait for it. Settings that the program makes before that import
     (PYTORCH_CUDA_ALLOC_CONF, OMP_NUM_THREADS) count. Programs see the machine, too, that do without torch: with pynvml
@@ -118,9 +117,6 @@ def enable_on_import(
     FakeGpuError
         As `enable` does, if the spec, the memory or the host is wrong.
     """
-    if "torch" in sys.modules:
-        enable(spec, memory=memory, compute=compute, clock=clock, host=host)
-        return
     parse_spec(spec, memory=memory, host=host)
     inheritance.leave(spec, memory, compute, clock, host)
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"

@@ -15,6 +15,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from functools import lru_cache
 from importlib import metadata
@@ -100,17 +101,23 @@ def _of_an_exercise(cell: Any) -> bool:
 
 
 def _hidden(value: Any, secrets: list[str]) -> Any:
-    """A copy of an output, without lines of solutions in its texts."""
+    """A copy of an output, whose texts have no lines of solutions and no folder of this computer."""
     if isinstance(value, str):
         for secret in secrets:
             for form in {secret, html.escape(secret), html.escape(secret, quote=False)}:
                 value = _cut(value, form)
-        return value
+        return without_folders(value)
     if isinstance(value, dict):
         return type(value)({key: _hidden(one, secrets) for key, one in value.items()})
     if isinstance(value, list):
         return [_hidden(one, secrets) for one in value]
     return copy.deepcopy(value)
+
+
+def without_folders(text: str) -> str:
+    """A text with short paths of Python's environment; columns to the right of a path stay where they were."""
+    path = re.compile(re.escape(sys.prefix) + r"(\S*)( {2,})?")
+    return path.sub(lambda found: f".venv{found[1]}".ljust(len(found[0]) if found[2] else 0), text)
 
 
 def _cut(text: str, secret: str) -> str:

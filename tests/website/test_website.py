@@ -8,6 +8,7 @@ import io
 import re
 import runpy
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -79,6 +80,14 @@ def test_a_lesson_s_page_has_its_outputs_and_no_line_of_a_solution(source: Path)
         if cell.source.startswith(("%%exercise", "%%check")):
             assert cell.outputs == []
     assert any(cell.get("outputs") for cell in page.cells)
+
+
+def test_a_page_does_not_say_where_it_was_made() -> None:
+    from website.executed import without_folders
+
+    row = f"| 0  C  {sys.prefix}/bin/python   504MiB |"
+    assert without_folders(row) == "| 0  C  .venv/bin/python".ljust(row.index("504")) + "504MiB |"
+    assert without_folders(f"File {sys.prefix}/lib/torch/nn.py:3, in f") == "File .venv/lib/torch/nn.py:3, in f"
 
 
 def test_a_solution_is_found_on_a_page_however_its_code_is_colored(tmp_path: Path) -> None:

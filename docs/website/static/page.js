@@ -1,5 +1,5 @@
-// Makes the tables of the catalogue sortable by their headings, adds a field that finds rows, and lets the keyboard
-// reach what scrolls.
+// Makes the tables of the catalogue sortable by their headings, adds a field that finds rows, lets long names in tables
+// continue on the next line, and lets the keyboard reach what scrolls.
 "use strict";
 
 const value = (row, column) => {
@@ -43,7 +43,20 @@ const search = (table) => {
   table.parentElement.before(field);
 };
 
+// A path or a Python name may break after "/", "_" and ".", but not before ".py" or in a number: else its column takes the
+// others' width.
+const breakNames = (cell) => {
+  const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  const nodes = [];
+  while (texts.nextNode()) nodes.push(texts.currentNode);
+  for (const node of nodes) {
+    const parts = node.data.split(/(?<=\w[/_])(?=[A-Za-z_])|(?<=\w\.)(?=[A-Za-z_]\w{4})/);
+    node.replaceWith(...parts.flatMap((part, index) => (index ? [document.createElement("wbr"), part] : [part])));
+  }
+};
+
 document.addEventListener("DOMContentLoaded", () => {
+  document.querySelectorAll(".table-wrapper :is(td, th), :is(.genindextable, .domainindex-table) a").forEach(breakNames);
   document.querySelectorAll("p.caption[role=heading]").forEach((one) => one.setAttribute("aria-level", "2"));
   for (const one of document.querySelectorAll("pre, .table-wrapper, .fg-scrolls")) {
     if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
