@@ -22,14 +22,13 @@ with a sentence from this page. `python docs/not_simulated.py` writes the page f
 
 def page() -> str:
     """The whole page."""
-    return HEAD + "".join(f"| {as_code(row.what)} | {as_code(row.instead)} |\n" for row in TABLE.values())
+    return HEAD + "".join(f"| {as_code(row.what.rstrip(','))} | {as_code(row.instead)} |\n" for row in TABLE.values())
 
 
 def as_code(text: str) -> str:
-    """A sentence with names of torch as code."""
-    return re.sub(
-        r"\b(?:torch|nn|numba)(?:\.\w+)+(?:\([^)]*\))?|\bcuda[A-Z]\w+|\benable_reconfigure\b", r"`\g<0>`", text
-    )
+    """A sentence with names of torch, and names with underscores, as code."""
+    names = r"\b(?:torch|nn|numba|fakegpu_lab)(?:\.\w+)+(?:\([^)]*\))?|\bcuda[A-Z]\w+|\b\w*[a-z]_\w*(?:\(\))?(?:\.\w+\([^)]*\))?"
+    return re.sub(names, r"`\g<0>`", text)
 
 
 if __name__ == "__main__":

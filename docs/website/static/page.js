@@ -50,7 +50,7 @@ const breakNames = (cell) => {
   const nodes = [];
   while (texts.nextNode()) nodes.push(texts.currentNode);
   for (const node of nodes) {
-    const parts = node.data.split(/(?<=\w[/_])(?=[A-Za-z_])|(?<=\w\.)(?=[A-Za-z_]\w{4})/);
+    const parts = node.data.split(/(?<=\w[/_])(?=[A-Za-z_]\w)|(?<=\w\.)(?=[A-Za-z_]\w{4})/);
     node.replaceWith(...parts.flatMap((part, index) => (index ? [document.createElement("wbr"), part] : [part])));
   }
 };
