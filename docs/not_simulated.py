@@ -27,8 +27,9 @@ def page() -> str:
 
 def as_code(text: str) -> str:
     """A sentence with names of torch, and names with underscores, as code."""
-    names = r"\b(?:torch|nn|numba|fakegpu_lab)(?:\.\w+)+(?:\([^)]*\))?|\bcuda[A-Z]\w+|\b\w*[a-z]_\w*(?:\(\))?(?:\.\w+\([^)]*\))?"
-    return re.sub(names, r"`\g<0>`", text)
+    of_torch = r"\b(?:torch|nn|numba|fakegpu_lab)(?:\.\w+)+(?:\([^)]*\))?|\bcuda[A-Z]\w+"
+    with_underscores = r"\b\w*[a-z]_\w*(?:\(\))?(?:\.\w+\([^)]*\))?"
+    return re.sub(f"{of_torch}|{with_underscores}", r"`\g<0>`", text)
 
 
 if __name__ == "__main__":
