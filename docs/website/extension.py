@@ -42,6 +42,12 @@ def _add_plotly(app: Sphinx, page: str, template: str, context: dict[str, Any], 
         app.add_js_file("figures.js")
 
 
+def _keep_a_sentence(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Napoleon takes what stands before a colon for a type: not if an empty comment comes first."""
+    if what in ("attribute", "data", "property"):
+        lines[:0] = ["..", ""]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """What Sphinx calls first."""
     app.add_config_value("fakegpu_lab_execute", default=True, rebuild="env", types=bool)
@@ -50,6 +56,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", _make_lessons)
     app.connect("source-read", _link_to_the_repository)
     app.connect("html-page-context", _add_plotly)
+    app.connect("autodoc-process-docstring", _keep_a_sentence, priority=400)  # before napoleon, at 500
     app.config.html_static_path += [str(STATIC), str(figures.library())]
     app.add_css_file("site.css")
     app.add_js_file("page.js")
