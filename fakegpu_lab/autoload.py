@@ -1,4 +1,4 @@
-"""Enables the parent's machine in a child process.
+"""Enables the parent's machine in a child process, and the one that `session.enable_on_import` left in this process.
 
 `torch` imports this module at the end of its own import (the ``torch.backends`` entry point), in every process of an
 environment that has the package. Without the environment variable it does nothing, and imports next to nothing.
