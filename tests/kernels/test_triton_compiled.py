@@ -95,3 +95,33 @@ def test_memory_that_a_compiled_region_lacks_is_missed_at_the_users_line():
 
     with pytest.raises(torch.cuda.OutOfMemoryError, match=r"Tried to allocate 4096\.00 GiB"):
         torch.compile(large)(torch.ones(1, device="cuda"))
+
+
+def test_a_compiled_training_step_of_a_language_model_has_cudas_graph():
+    """Its loss divides by a count that a formula in C++ moves "to the device"; its layers' gradients are products."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.qkv, self.head = nn.Embedding(16, 8), nn.Linear(8, 24), nn.Linear(8, 16)
+
+        def forward(self, tokens, targets):
+            x = self.embedding(tokens)
+            q, k, v = (z.unflatten(-1, (2, 4)).transpose(1, 2) for z in self.qkv(x).split(8, 2))
+            x = x + nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+            return nn.functional.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
+
+    model = Model().cuda()
+    tokens, targets = (torch.randint(16, (2, 4), device="cuda") for _ in range(2))
+
+    def step(function):
+        model.zero_grad()
+        function(tokens, targets).backward()
+        return [p.grad.clone() for p in model.parameters()]
+
+    eager = step(model)
+    compiled = torch.compile(model, fullgraph=True)
+    gradients, kernels = recorded(lambda: step(compiled))
+    torch.testing.assert_close(gradients, eager)
+    assert not [kernel.name for kernel in kernels if "linear" in kernel.name and kernel.name.startswith("aten")]
+    assert sum(kernel.name in ("aten::mm", "aten::addmm") for kernel in kernels) == 6
