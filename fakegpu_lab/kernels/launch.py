@@ -59,6 +59,9 @@ class Ran:
         The fraction of the blocks that ran (`sample_programs`).
     races
         Sentences about accesses of two blocks that nothing orders.
+    access
+        What the kernel does to the hardware, if that is known from an earlier launch; then nothing else counts but
+        `written` and `grid`.
     """
 
     written: Sequence[FakeCudaTensor] = ()
@@ -69,6 +72,7 @@ class Ran:
     shared_counted: bool = True
     part: float = 1.0
     races: list[str] = field(default_factory=list)
+    access: Access | None = None
 
 
 def launch(
@@ -131,8 +135,15 @@ def launch(
     return seen[0] if seen else None
 
 
-def _charge(device: Device, log: AccessLog, ran: Ran) -> Access:
-    """Queue the kernel on the current stream, and add to the recording what it did."""
+def access_of(device: Device, log: AccessLog, ran: Ran, most: int | None = None) -> Access:
+    """What the kernel did, with its time.
+
+    Parameters
+    ----------
+    most
+        The bytes that it can read of DRAM, and write, at most: what several blocks read of the same memory would count
+        once for each of them if only a part of the blocks ran.
+    """
     profile = device.profile
     full = occupancy(profile, ran.threads, ran.registers or 0, ran.shared_bytes)
     access = replace(
@@ -144,7 +155,18 @@ def _charge(device: Device, log: AccessLog, ran: Ran) -> Access:
         shared_counted=ran.shared_counted,
         occupancy=full,
     )
-    access = replace(access, time=launch_time(profile, access, full))
+    if most is not None:
+        access = replace(
+            access,
+            dram_read_bytes=min(access.dram_read_bytes, most),
+            dram_written_bytes=min(access.dram_written_bytes, most),
+        )
+    return replace(access, time=launch_time(profile, access, full))
+
+
+def _charge(device: Device, log: AccessLog, ran: Ran) -> Access:
+    """Queue the kernel on the current stream, and add to the recording what it did."""
+    access = access_of(device, log, ran) if ran.access is None else ran.access
     assert access.time is not None
     host = here.host
     blocks = 1
