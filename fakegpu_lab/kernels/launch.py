@@ -42,6 +42,10 @@ class IllegalAccess(Exception):  # noqa: N818 - CUDA's word
     """Raised while a kernel runs, at an access outside its tensors; its text says which one, in a sentence."""
 
 
+class AssertFailed(Exception):  # noqa: N818 - CUDA's word
+    """Raised while a kernel runs, where an assertion fails; its text is what a card prints."""
+
+
 @dataclass(slots=True)
 class Ran:
     """What a front end says of a kernel that has run.
@@ -80,8 +84,8 @@ def launch(
 ) -> Access | None:
     """Launch a kernel on the current stream of `device`.
 
-    What `run` raises reaches the caller, and nothing is charged. Only an `IllegalAccess` does not: the kernel counts as
-    launched, and the next call that waits for the device fails, as on CUDA.
+    What `run` raises reaches the caller, and nothing is charged. Only an `IllegalAccess` and an `AssertFailed` do not:
+    the kernel counts as launched, and the next call that waits for the device fails, as on CUDA.
 
     Parameters
     ----------
@@ -105,11 +109,11 @@ def launch(
 
     def whole(written: list[FakeCudaTensor], read: list[FakeCudaTensor]) -> None:
         log = AccessLog(device.roofline.cached)
-        illegal = None
+        fault: IllegalAccess | AssertFailed | None = None
         try:
             ran = run(log)
-        except IllegalAccess as error:
-            illegal = str(error)
+        except (IllegalAccess, AssertFailed) as error:
+            fault = error
             ran = Ran(list(tensors))
         except BaseException as error:  # it passes the dispatch path with its own traceback
             failed.append(error)
@@ -118,9 +122,11 @@ def launch(
         read += [tensor for tensor in written if id(tensor._buffer) not in stored]
         written[:] = [tensor for tensor in written if id(tensor._buffer) in stored]
         access = _charge(device, log, ran)
-        if illegal is not None:
+        if fault is not None:
             if graph_capture.current_capture() is None:
-                device_asserts.illegal_access(device, illegal)
+                illegal = isinstance(fault, IllegalAccess)
+                report = device_asserts.illegal_access if illegal else device_asserts.assert_failed
+                report(device, str(fault))
             return
         if ran.races:
             races.report(device, name, user_line(), ran.races)

@@ -125,3 +125,44 @@ def test_a_compiled_training_step_of_a_language_model_has_cudas_graph():
     torch.testing.assert_close(gradients, eager)
     assert not [kernel.name for kernel in kernels if "linear" in kernel.name and kernel.name.startswith("aten")]
     assert sum(kernel.name in ("aten::mm", "aten::addmm") for kernel in kernels) == 6
+
+
+def test_an_output_of_an_earlier_step_cannot_be_used():
+    """Torch's words, for outputs in the memory of a CUDA graph; and gradients are right where two passes wait."""
+    weight = torch.randn(8, 8, device="cuda", requires_grad=True)
+    first, second = (torch.randn(8, 8, device="cuda") for _ in range(2))
+    compiled = torch.compile(lambda x: (x @ weight).sin(), mode="reduce-overhead")
+    with torch.no_grad():
+        for _ in range(3):
+            compiled(first)
+        old, new = compiled(first), compiled(second)
+        with pytest.raises(RuntimeError, match="has been overwritten by a subsequent run"):
+            old.sum()
+        torch.testing.assert_close(new, (second @ weight).sin())
+    (expected,) = torch.autograd.grad((first @ weight).sin().sum() + (second @ weight).sin().sum(), weight)
+    for _ in range(4):
+        weight.grad = None
+        (compiled(first).sum() + compiled(second).sum()).backward()
+        torch.testing.assert_close(weight.grad, expected)
+
+
+def test_a_replay_copies_inputs_and_nothing_else():
+    net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)).cuda()
+    compiled = torch.compile(net, mode="reduce-overhead")
+
+    def step():
+        net.zero_grad()
+        compiled(torch.ones(4, 8, device="cuda")).square().sum().backward()
+
+    for _ in range(3):
+        step()
+    _, kernels = recorded(step)
+    assert [kernel.name for kernel in kernels if "copy" in kernel.name] == 2 * ["aten::_foreach_copy_"]
+
+
+def test_products_of_odd_sizes_are_measured():
+    """Inductor pads them where that is quicker: it measures both, with dispatch to Python off."""
+    layer = nn.Linear(10, 7).cuda()
+    x = torch.randn(4, 10, device="cuda", requires_grad=True)
+    torch.compile(layer)(x).sum().backward()
+    torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(4, 10))

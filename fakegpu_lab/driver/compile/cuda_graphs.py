@@ -105,7 +105,7 @@ class _Steps:
         self._ran: list[tuple[_Captured, Sequence[str | None], bool]] = []
 
     def begin(self) -> None:
-        """A captured function is called: if that begins a new step, outputs of the last one are overwritten."""
+        """A forward pass is called: if that begins a new step, outputs of the last one are overwritten."""
         manager = _manager()
         generation = manager.get_curr_generation()
         if generation != self._generation and (manager.user_invoked_mark_step() or not self._pending):
@@ -150,7 +150,8 @@ def cudagraphify_impl(
 
     def run(new_inputs: list[Any]) -> Any:
         steps = _steps.get(device) or _steps.setdefault(device, _Steps())
-        steps.begin()
+        if not backward:
+            steps.begin()
         sizes = tuple(one for one in new_inputs if isinstance(one, int))
         if sizes not in known:
             known[sizes] = []

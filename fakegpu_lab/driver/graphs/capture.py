@@ -124,15 +124,15 @@ class GraphCapture(Capture):
         name
             What the node is called.
         """
-        borrowed: dict[int, torch.Tensor] = {}
+        lent: dict[int, torch.Tensor] = {}
         for tensor in itertools.chain(*lists):
             if isinstance(tensor, FakeCudaTensor):
-                borrowed[id(tensor)] = borrowed(tensor)
+                lent[id(tensor)] = borrowed(tensor)
                 if _has_values(tensor):
                     self.memory.use(tensor, writes=True)
         note = (name, (), None, 0, "", "", ())
         self.add(here.host.streams[self.device], graph_capture.Node("call", 0, 0.0, 0, 0, note))
-        self.steps.append(Call(function, tuple([borrowed.get(id(t), t) for t in tensors] for tensors in lists)))
+        self.steps.append(Call(function, tuple([lent.get(id(t), t) for t in tensors] for tensors in lists)))
 
     def _borrow(self, op: Op, value: Any, given: list[torch.Tensor]) -> Any:
         """An argument as a replay passes it; its tensors are added to `given`.

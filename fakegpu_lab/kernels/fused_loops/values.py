@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class NotHere(Exception):  # noqa: N818 - it is no error
-    """Raised for what only the kernel's programs can do: an index is out of bounds, an assertion does not hold."""
+    """Raised for what only the kernel's programs can do: an index is out of bounds, an assertion fails."""
 
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -180,7 +180,7 @@ class Values:
                 continue
             self._range = sizes
             places = self._place(place)
-            shape = torch.broadcast_shapes(places.shape, sizes if adds else value.shape)
+            shape = torch.broadcast_shapes(places.shape, sizes if adds else value.shape)  # type: ignore[no-untyped-call]
             values = value.to(target.dtype).broadcast_to(shape)
             self._all(target).index_put_((places.broadcast_to(shape),), values, accumulate=adds)
 
@@ -282,7 +282,7 @@ class Values:
             return value.amax(dims, keepdim=True) if kind == "max" else value.amin(dims, keepdim=True)
         loops = value.shape[: value.dim() - len(dims)]
         flat = value.reshape(*loops, -1)
-        found = {"prod": torch.prod, "argmax": torch.argmax, "argmin": torch.argmin}[kind](flat, -1)
+        found: Tensor = getattr(torch, kind)(flat, -1)
         return found.reshape(*loops, *(1,) * len(dims))
 
     @staticmethod

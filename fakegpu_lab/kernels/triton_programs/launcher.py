@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from fakegpu_lab.kernels.launch import GRID_LIMITS, Ran, access_of, launch
 from fakegpu_lab.kernels.pointers import Memory, Stretch, stretch
 from fakegpu_lab.kernels.races import Watch
 from fakegpu_lab.kernels.triton_programs import semantics
-from fakegpu_lab.kernels.triton_programs.builder import semantic
+from fakegpu_lab.kernels.triton_programs.builder import builder, semantic
 from fakegpu_lab.kernels.triton_programs.programs import run_all
 from fakegpu_lab.kernels.triton_programs.rewriting import may_order
 from fakegpu_lab.kernels.triton_programs.running import Running
@@ -103,6 +104,7 @@ class Launcher:
             running.races = None if loops is not None or may_order(self.kernel) else Watch()
             program = semantics.function_of(self.kernel)
             with _one_at_a_time, semantics.in_force(), np.errstate(all="ignore"):
+                builder.options = replace(builder.options, debug=bool(getattr(self.metadata, "debug", False)))
                 arguments = {name: value() if callable(value) else value for name, value in values.items()}
                 run_all(running, lambda: program(**arguments), self.metadata.name, chosen)
             written = [memory.stretches[place].tensor for place in sorted(running.written)]
