@@ -146,17 +146,21 @@ def test_an_output_of_an_earlier_step_cannot_be_used():
         torch.testing.assert_close(weight.grad, expected)
 
 
-def test_a_replay_copies_inputs_and_nothing_else():
+def test_a_replay_copies_inputs_and_nothing_else(monkeypatch):
     net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)).cuda()
     compiled = torch.compile(net, mode="reduce-overhead")
+    capture, captured = torch.cuda.graph.__enter__, []
+    monkeypatch.setattr(torch.cuda.graph, "__enter__", lambda self: (captured.append(self), capture(self)))
+    inputs = [torch.full((4, 8), float(i), device="cuda") for i in range(5)]
 
     def step():
         net.zero_grad()
-        compiled(torch.ones(4, 8, device="cuda")).square().sum().backward()
+        compiled(inputs.pop()).square().sum().backward()
 
     for _ in range(3):
         step()
     _, kernels = recorded(step)
+    assert len(captured) == 2
     assert [kernel.name for kernel in kernels if "copy" in kernel.name] == 2 * ["aten::_foreach_copy_"]
 
 

@@ -80,7 +80,7 @@ class _Captured:
     def replay(self, inputs: list[Any]) -> Any:
         """Run it on other inputs; tensors that are nobody else's, on the same memory every time."""
         self._copy(inputs)
-        given = {id(kept): one for kept, one in zip(self.inputs, inputs, strict=True)}
+        given = {id(self.inputs[place]): inputs[place] for place in self.fixed}
         inputs.clear()
         self.graph.replay()
         self.handed_out = {}
