@@ -35,6 +35,7 @@ This is everything that you can type outside of Python. For what a program can c
 """
 
 VARIABLES = {
+    "FAKEGPU_LAB_COMPILED_VALUES": "`triton`: kernels that `torch.compile` makes compute program by program, slowly",
     "FAKEGPU_LAB_DEBUG": "`1`: tracebacks also show the frames of this package",
     "FAKEGPU_LAB_PROGRESS": "the file with a student's progress, instead of the one beside the notebook; `off`: none",
     "FAKEGPU_LAB_RUNTIME": "the folder where running machines leave what `nvidia-smi` shows",

@@ -60,7 +60,7 @@ def test_the_reference_of_what_is_typed_is_whole() -> None:
         for name in shell.magics_manager.magics[kind].keys() - before[kind]:
             assert f"\n### {mark}{name}\n" in page
     text = "".join(path.read_text(encoding="utf-8") for path in (DOCS.parent / "fakegpu_lab").rglob("*.py"))
-    assert set(re.findall(r"FAKEGPU_LAB_[A-Z]+", text)) == made["VARIABLES"].keys() <= set(rows)
+    assert set(re.findall(r"FAKEGPU_LAB_[A-Z_]+", text)) == made["VARIABLES"].keys() <= set(rows)
     assert set(made["CUDAS"]) <= set(rows)
     assert all(f'"{name}"' in text for name in made["CUDAS"])
 

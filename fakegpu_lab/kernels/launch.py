@@ -42,6 +42,10 @@ class IllegalAccess(Exception):  # noqa: N818 - CUDA's word
     """Raised while a kernel runs, at an access outside its tensors; its text says which one, in a sentence."""
 
 
+class AssertFailed(Exception):  # noqa: N818 - CUDA's word
+    """Raised while a kernel runs, where an assertion fails; its text is what a card prints."""
+
+
 @dataclass(slots=True)
 class Ran:
     """What a front end says of a kernel that has run.
@@ -59,6 +63,9 @@ class Ran:
         The fraction of the blocks that ran (`sample_programs`).
     races
         Sentences about accesses of two blocks that nothing orders.
+    access
+        What the kernel does to the hardware, if that is known from an earlier launch; then nothing else counts but
+        `written` and `grid`.
     """
 
     written: Sequence[FakeCudaTensor] = ()
@@ -69,6 +76,7 @@ class Ran:
     shared_counted: bool = True
     part: float = 1.0
     races: list[str] = field(default_factory=list)
+    access: Access | None = None
 
 
 def launch(
@@ -76,8 +84,8 @@ def launch(
 ) -> Access | None:
     """Launch a kernel on the current stream of `device`.
 
-    What `run` raises reaches the caller, and nothing is charged. Only an `IllegalAccess` does not: the kernel counts as
-    launched, and the next call that waits for the device fails, as on CUDA.
+    What `run` raises reaches the caller, and nothing is charged. Only an `IllegalAccess` and an `AssertFailed` do not:
+    the kernel counts as launched, and the next call that waits for the device fails, as on CUDA.
 
     Parameters
     ----------
@@ -101,11 +109,11 @@ def launch(
 
     def whole(written: list[FakeCudaTensor], read: list[FakeCudaTensor]) -> None:
         log = AccessLog(device.roofline.cached)
-        illegal = None
+        fault: IllegalAccess | AssertFailed | None = None
         try:
             ran = run(log)
-        except IllegalAccess as error:
-            illegal = str(error)
+        except (IllegalAccess, AssertFailed) as error:
+            fault = error
             ran = Ran(list(tensors))
         except BaseException as error:  # it passes the dispatch path with its own traceback
             failed.append(error)
@@ -114,9 +122,11 @@ def launch(
         read += [tensor for tensor in written if id(tensor._buffer) not in stored]
         written[:] = [tensor for tensor in written if id(tensor._buffer) in stored]
         access = _charge(device, log, ran)
-        if illegal is not None:
+        if fault is not None:
             if graph_capture.current_capture() is None:
-                device_asserts.illegal_access(device, illegal)
+                illegal = isinstance(fault, IllegalAccess)
+                report = device_asserts.illegal_access if illegal else device_asserts.assert_failed
+                report(device, str(fault))
             return
         if ran.races:
             races.report(device, name, user_line(), ran.races)
@@ -131,8 +141,15 @@ def launch(
     return seen[0] if seen else None
 
 
-def _charge(device: Device, log: AccessLog, ran: Ran) -> Access:
-    """Queue the kernel on the current stream, and add to the recording what it did."""
+def access_of(device: Device, log: AccessLog, ran: Ran, most: int | None = None) -> Access:
+    """What the kernel did, with its time.
+
+    Parameters
+    ----------
+    most
+        The bytes that it can read of DRAM, and write, at most: what several blocks read of the same memory would count
+        once for each of them if only a part of the blocks ran.
+    """
     profile = device.profile
     full = occupancy(profile, ran.threads, ran.registers or 0, ran.shared_bytes)
     access = replace(
@@ -144,7 +161,18 @@ def _charge(device: Device, log: AccessLog, ran: Ran) -> Access:
         shared_counted=ran.shared_counted,
         occupancy=full,
     )
-    access = replace(access, time=launch_time(profile, access, full))
+    if most is not None:
+        access = replace(
+            access,
+            dram_read_bytes=min(access.dram_read_bytes, most),
+            dram_written_bytes=min(access.dram_written_bytes, most),
+        )
+    return replace(access, time=launch_time(profile, access, full))
+
+
+def _charge(device: Device, log: AccessLog, ran: Ran) -> Access:
+    """Queue the kernel on the current stream, and add to the recording what it did."""
+    access = access_of(device, log, ran) if ran.access is None else ran.access
     assert access.time is not None
     host = here.host
     blocks = 1

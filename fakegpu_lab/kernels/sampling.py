@@ -38,9 +38,13 @@ def sample_programs(count: int) -> Iterator[None]:
 
 def chosen(total: int) -> NDArray[np.int64]:
     """The numbers of the programs that run, of `total`."""
-    if not _most or _most[-1] >= total:
-        return np.arange(total, dtype=np.int64)
-    return np.arange(_most[-1], dtype=np.int64) + (total - _most[-1]) // 2
+    return middle(total, _most[-1] if _most else total)
+
+
+def middle(total: int, most: int) -> NDArray[np.int64]:
+    """The numbers of at most `most` programs, from the middle of the grid."""
+    count = min(total, most)
+    return np.arange(count, dtype=np.int64) + (total - count) // 2
 
 
 PATIENCE = 2.0

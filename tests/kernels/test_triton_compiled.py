@@ -95,3 +95,78 @@ def test_memory_that_a_compiled_region_lacks_is_missed_at_the_users_line():
 
     with pytest.raises(torch.cuda.OutOfMemoryError, match=r"Tried to allocate 4096\.00 GiB"):
         torch.compile(large)(torch.ones(1, device="cuda"))
+
+
+def test_a_compiled_training_step_of_a_language_model_has_cudas_graph():
+    """Its loss divides by a count that a formula in C++ moves "to the device"; its layers' gradients are products."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.qkv, self.head = nn.Embedding(16, 8), nn.Linear(8, 24), nn.Linear(8, 16)
+
+        def forward(self, tokens, targets):
+            x = self.embedding(tokens)
+            q, k, v = (z.unflatten(-1, (2, 4)).transpose(1, 2) for z in self.qkv(x).split(8, 2))
+            x = x + nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+            return nn.functional.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
+
+    model = Model().cuda()
+    tokens, targets = (torch.randint(16, (2, 4), device="cuda") for _ in range(2))
+
+    def step(function):
+        model.zero_grad()
+        function(tokens, targets).backward()
+        return [p.grad.clone() for p in model.parameters()]
+
+    eager = step(model)
+    compiled = torch.compile(model, fullgraph=True)
+    gradients, kernels = recorded(lambda: step(compiled))
+    torch.testing.assert_close(gradients, eager)
+    assert not [kernel.name for kernel in kernels if "linear" in kernel.name and kernel.name.startswith("aten")]
+    assert sum(kernel.name in ("aten::mm", "aten::addmm") for kernel in kernels) == 6
+
+
+def test_an_output_of_an_earlier_step_cannot_be_used():
+    """Torch's words, for outputs in the memory of a CUDA graph; and gradients are right where two passes wait."""
+    weight = torch.randn(8, 8, device="cuda", requires_grad=True)
+    first, second = (torch.randn(8, 8, device="cuda") for _ in range(2))
+    compiled = torch.compile(lambda x: (x @ weight).sin(), mode="reduce-overhead")
+    with torch.no_grad():
+        for _ in range(3):
+            compiled(first)
+        old, new = compiled(first), compiled(second)
+        with pytest.raises(RuntimeError, match="has been overwritten by a subsequent run"):
+            old.sum()
+        torch.testing.assert_close(new, (second @ weight).sin())
+    (expected,) = torch.autograd.grad((first @ weight).sin().sum() + (second @ weight).sin().sum(), weight)
+    for _ in range(4):
+        weight.grad = None
+        (compiled(first).sum() + compiled(second).sum()).backward()
+        torch.testing.assert_close(weight.grad, expected)
+
+
+def test_a_replay_copies_inputs_and_nothing_else(monkeypatch):
+    net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)).cuda()
+    compiled = torch.compile(net, mode="reduce-overhead")
+    capture, captured = torch.cuda.graph.__enter__, []
+    monkeypatch.setattr(torch.cuda.graph, "__enter__", lambda self: (captured.append(self), capture(self)))
+    inputs = [torch.full((4, 8), float(i), device="cuda") for i in range(5)]
+
+    def step():
+        net.zero_grad()
+        compiled(inputs.pop()).square().sum().backward()
+
+    for _ in range(3):
+        step()
+    _, kernels = recorded(step)
+    assert len(captured) == 2
+    assert [kernel.name for kernel in kernels if "copy" in kernel.name] == 2 * ["aten::_foreach_copy_"]
+
+
+def test_products_of_odd_sizes_are_measured():
+    """Inductor pads them where that is quicker: it measures both, with dispatch to Python off."""
+    layer = nn.Linear(10, 7).cuda()
+    x = torch.randn(4, 10, device="cuda", requires_grad=True)
+    torch.compile(layer)(x).sum().backward()
+    torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(4, 10))

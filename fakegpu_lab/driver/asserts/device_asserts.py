@@ -93,6 +93,14 @@ def illegal_access(device: Device, sentence: str) -> None:
         raise _report(device)
 
 
+def assert_failed(device: Device, line: str) -> None:
+    """Record that a kernel of a program's own has failed an assert; raises at once if launches are blocking."""
+    if device.fault is None:
+        device.fault = (line,)
+    if blocking:
+        raise _report(device)
+
+
 def fail(device: Device, failure: Failure) -> None:
     """Record that a kernel on `device` failed an assert; raises at once if launches are blocking."""
     if graph_capture.current_capture() is not None:

@@ -56,6 +56,18 @@ def _normalized(original: Callable[..., torch.device]) -> Callable[..., torch.de
     return lambda device: original(_shown(device))
 
 
+def _proxied(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`ProxyTorchDispatchMode.__torch_dispatch__`, whose graphs name CUDA where a formula in C++ passes its device."""
+
+    @functools.wraps(original)
+    def torch_dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        shown = [_shown(one) if isinstance(one, torch.device) else one for one in args]
+        named = {key: _shown(one) if isinstance(one, torch.device) else one for key, one in (kwargs or {}).items()}
+        return original(self, func, types, tuple(shown), named)
+
+    return torch_dispatch
+
+
 def _new(original: Callable[..., Any]) -> Callable[..., Any]:
     """`FakeTensor.__new__`, which normalizes by itself in torch 2.10."""
 
@@ -149,6 +161,7 @@ CHANGES = [
         property(lambda self: True),
         "constants are fake before they move to the device, not after",
     ),
+    wrapped("torch.fx.experimental.proxy_tensor.ProxyTorchDispatchMode.__torch_dispatch__", _proxied, _SHOWN),
     wrapped(f"{_FAKE}._normalize_fake_device", lambda old: staticmethod(_normalized(old)), _SHOWN, optional=True),
     *(
         ()

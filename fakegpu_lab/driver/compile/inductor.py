@@ -4,7 +4,7 @@ Inductor asks torch.cuda what the card is, makes kernels in Triton's language, a
 that allocates and launches. Triton compiles the kernels for the simulated card (`kernels.triton_programs`); what the
 function calls in C++, and a CPU build does not have, is here.
 
-``mode="reduce-overhead"`` and the backend ``cudagraphs`` capture plain CUDA graphs of compiled functions.
+``mode="reduce-overhead"`` and the backend ``cudagraphs`` capture CUDA graphs of compiled functions (`cuda_graphs`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _triton
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from fakegpu_lab.driver.base.patches import when_imported
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.compile import triton_version
+from fakegpu_lab.driver.compile import cuda_graphs, triton_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +41,7 @@ def install(patches: Patches) -> None:
         "codecache": _forget_system,
         "compile_fx": _compile_or_say_why,
         "cudagraph_trees": _capture_plain_graphs,
+        "fx_passes.pad_mm": _measure_padding,
         "runtime.triton_heuristics": _launch_with_triton,
     }
     for name, action in actions.items():
@@ -87,6 +89,11 @@ def _forget_system(patches: Patches, module: Any) -> None:
     forget()
 
 
+def _measure_padding(patches: Patches, module: Any) -> None:
+    """Measure products on device tensors, which need dispatch to Python; only the modes that trace are off."""
+    patches.set(module, "no_dispatch", _disable_current_modes)
+
+
 def _launch_with_triton(patches: Patches, module: Any) -> None:
     """Launch with what Triton calls the launcher: Inductor's own is C++ that a CPU build does not have."""
     result = getattr(module, "StaticTritonCompileResult", None)
@@ -131,69 +138,7 @@ def _on_a_device(model: Any, inputs: Any) -> bool:
     return any(isinstance(value, torch.Tensor) and value.device.type == "cuda" for value in tensors)
 
 
-_pools: dict[int, Any] = {}
-
-
-class _Captured:
-    """A function captured with its inputs, all but the fixed ones (parameters, for one) copied to the same place."""
-
-    def __init__(self, function: Callable[..., Any], inputs: list[Any], fixed: frozenset[int], pool: Any) -> None:
-        self.fixed = fixed
-        self.inputs = [self._kept(place, one) for place, one in enumerate(inputs)]
-        self.addresses = self._addresses(inputs)
-        self._copy(inputs)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
-            self.outputs = function(list(self.inputs))
-
-    def _kept(self, place: int, one: Any) -> Any:
-        if not isinstance(one, torch.Tensor) or place in self.fixed or not one.is_cuda:
-            return one
-        return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=one.device)
-
-    def _addresses(self, inputs: list[Any]) -> list[int]:
-        return [inputs[place].data_ptr() for place in self.fixed if isinstance(inputs[place], torch.Tensor)]
-
-    def _copy(self, inputs: list[Any]) -> None:
-        pairs = [(kept, one) for kept, one in zip(self.inputs, inputs, strict=True) if kept is not one]
-        if pairs:
-            torch._foreach_copy_([kept for kept, _ in pairs], [one for _, one in pairs])
-
-    def fits(self, inputs: list[Any]) -> bool:
-        """Whether the fixed inputs are where they were."""
-        return self._addresses(inputs) == self.addresses
-
-    def replay(self, inputs: list[Any]) -> Any:
-        """Run it on other inputs."""
-        self._copy(inputs)
-        inputs.clear()
-        self.graph.replay()
-        return self.outputs
-
-
-def cudagraphify_impl(
-    model: Callable[..., Any], inputs: list[Any], static_input_idxs: Sequence[int], *args: Any, **kwargs: Any
-) -> Callable[[list[Any]], Any]:
-    """torch._inductor.cudagraph_trees.cudagraphify_impl: a function that runs `model` as a CUDA graph."""
-    fixed, device = frozenset(static_input_idxs), int(kwargs["device_index"])
-    known: dict[tuple[int, ...], _Captured | None] = {}
-
-    def run(new_inputs: list[Any]) -> Any:
-        sizes = tuple(one for one in new_inputs if isinstance(one, int))
-        if sizes not in known:
-            known[sizes] = None
-            return model(new_inputs)
-        captured = known[sizes]
-        if captured is None or not captured.fits(new_inputs):
-            if device not in _pools:
-                _pools[device] = torch.cuda.graph_pool_handle()
-            captured = known[sizes] = _Captured(model, new_inputs, fixed, _pools[device])
-        return captured.replay(new_inputs)
-
-    return run
-
-
 def _capture_plain_graphs(patches: Patches, module: Any) -> None:
     """Replace the entrance of torch._inductor.cudagraph_trees."""
-    patches.later(_pools.clear)
-    patches.set(module, "cudagraphify_impl", cudagraphify_impl)
+    patches.later(cuda_graphs.forget)
+    patches.set(module, "cudagraphify_impl", cuda_graphs.cudagraphify_impl)

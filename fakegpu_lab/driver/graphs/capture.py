@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.allocator.blocks import PoolId
     from fakegpu_lab.hardware.device import Device
 
-_clone: Any = torch.UntypedStorage.clone
-_fill: Any = torch.UntypedStorage.fill_  # type: ignore[attr-defined]
 _COPIES = frozenset(("copy_", "_to_copy", "_copy_from"))
 _WRITES_UNDECLARED = frozenset(("running_mean", "running_var"))
 
@@ -81,8 +79,8 @@ class GraphCapture(Capture):
         super().__init__(device, origin, pool, lambda host: recording.notes[recording.note(host)])
         self.steps: list[Step | Call] = []
         self.memory = PoolMemory(device, pool)
-        self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
-        self._made: dict[int, torch.UntypedStorage] = {}
+        self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._made: dict[int, torch.Tensor] = {}
         self._inside = False
 
     def run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -110,7 +108,7 @@ class GraphCapture(Capture):
                 continue
             results.append(torch.ops.aten.alias.default(inner_of(tensor)))
             if _has_values(tensor) and (address := _storage(tensor).data_ptr()) not in known:
-                self._made.setdefault(address, _storage(tensor))
+                self._made.setdefault(address, _values(tensor))
                 if tensor.__class__ is FakeCudaTensor:
                     self.memory.use(tensor, writes=True)
         stream = here.host.streams[self.device].id
@@ -126,15 +124,15 @@ class GraphCapture(Capture):
         name
             What the node is called.
         """
-        borrowed: dict[int, torch.Tensor] = {}
+        lent: dict[int, torch.Tensor] = {}
         for tensor in itertools.chain(*lists):
             if isinstance(tensor, FakeCudaTensor):
-                borrowed[id(tensor)] = _borrowed(tensor)
+                lent[id(tensor)] = borrowed(tensor)
                 if _has_values(tensor):
                     self.memory.use(tensor, writes=True)
         note = (name, (), None, 0, "", "", ())
         self.add(here.host.streams[self.device], graph_capture.Node("call", 0, 0.0, 0, 0, note))
-        self.steps.append(Call(function, tuple([borrowed.get(id(t), t) for t in tensors] for tensors in lists)))
+        self.steps.append(Call(function, tuple([lent.get(id(t), t) for t in tensors] for tensors in lists)))
 
     def _borrow(self, op: Op, value: Any, given: list[torch.Tensor]) -> Any:
         """An argument as a replay passes it; its tensors are added to `given`.
@@ -146,7 +144,7 @@ class GraphCapture(Capture):
             if value.__class__ is FakeCudaTensor:
                 if value._inner.layout is not torch.strided:
                     raise not_simulated.error("captured sparse tensors")
-                return _borrowed(value)
+                return borrowed(value)
             if op.name in _COPIES or not _has_values(value):
                 return value
             if value.untyped_storage().data_ptr() in self._made:
@@ -168,10 +166,10 @@ class GraphCapture(Capture):
                 for tensor in tensors_of(value):
                     if not _has_values(tensor):
                         continue
-                    storage = _storage(tensor)
-                    address = storage.data_ptr()
+                    address = _storage(tensor).data_ptr()
                     if address and address not in self._before and address not in self._made:
-                        self._before[address] = storage, _clone(storage)
+                        now = _values(tensor)
+                        self._before[address] = now, now.clone()
 
     def _use(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note the memory of the pool that the op's arguments have."""
@@ -183,18 +181,19 @@ class GraphCapture(Capture):
 
     def put_back(self) -> None:
         """Undo the computations of the capture."""
-        for storage in self._made.values():
-            _fill(storage, 0)
-        for storage, content in self._before.values():
-            if storage.nbytes() == content.nbytes():
-                storage.copy_(content)
+        with torch.inference_mode():  # which may write to both kinds of tensors
+            for made in self._made.values():
+                made.zero_()
+            for now, before in self._before.values():
+                if now.untyped_storage().nbytes() == before.nbytes:  # nothing has resized it
+                    now.copy_(before)
         self._before.clear()
         self._made.clear()
 
 
-def _borrowed(tensor: FakeCudaTensor) -> FakeCudaTensor:
+def borrowed(tensor: FakeCudaTensor, kind: type[BorrowedMemory] = BorrowedMemory) -> FakeCudaTensor:
     """The tensor, without holding its memory."""
-    memory = BorrowedMemory(tensor._device, tensor._buffer.nbytes)
+    memory = kind(tensor._device, tensor._buffer.nbytes)
     memory.block = tensor._buffer.block
     return wrap_view(torch.ops.aten.alias.default(tensor._inner), tensor._device, memory)
 
@@ -217,6 +216,13 @@ def _has_values(tensor: torch.Tensor) -> bool:
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
     storage: torch.UntypedStorage = inner_of(tensor).untyped_storage()
     return storage
+
+
+def _values(tensor: torch.Tensor) -> torch.Tensor:
+    """All values of a tensor's storage, as a CPU tensor; a storage that the program holds counts as the device's."""
+    inner = inner_of(tensor)
+    count = _storage(tensor).nbytes() // inner.element_size()
+    return torch.as_strided(inner.detach(), (count,), (1,), 0)
 
 
 def run(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:

@@ -215,6 +215,9 @@ def _is_tracing(mode: TorchDispatchMode) -> bool:
     return getattr(mode, "_mode_key", None) in (_ModeKey.FAKE, _ModeKey.FUNCTIONAL)
 
 
+_op: Any = torch.ops.aten.linear.default
+
+
 class Registration:
     """The kernel in torch's table, removed where the decomposed ops are needed.
 
@@ -231,12 +234,14 @@ class Registration:
             library: Any = torch.library.Library
             self._library = library("aten", "IMPL")
             self._library.impl("linear", unreachable, "PrivateUse1")
+            _op._dispatch_cache.clear()  # the Python dispatcher, with which graphs are traced, keeps what it found
 
     def disable(self) -> None:
         """Remove the kernel, so that torch decomposes the op again."""
         if self._library is not None:
             self._library._destroy()
             self._library = None
+            _op._dispatch_cache.clear()
 
     def changes(self) -> list[Change]:
         """The kernel, which follows forward-mode AD and dispatch modes."""

@@ -17,8 +17,9 @@ from triton._C.libtriton import interpreter as _native
 from triton.language.semantic import TritonSemantic
 from triton.runtime.interpreter import InterpreterBuilder, InterpreterOptions, TensorHandle, _get_np_dtype
 
+from fakegpu_lab.kernels.launch import AssertFailed
 from fakegpu_lab.kernels.triton_programs.loads_and_stores import aligned, load, store, update
-from fakegpu_lab.kernels.triton_programs.running import now
+from fakegpu_lab.kernels.triton_programs.running import now, user_line
 
 Array = Any
 
@@ -295,7 +296,18 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]
                 print("\n".join(lines))
 
     def create_assert(self, condition: Any, message: str) -> None:
-        assert condition.data.all(), message
+        """As lib/Conversion/TritonGPUToLLVM/AssertOpToLLVM.cpp, for the first element. Its thread is assumed."""
+        failed = ~np.asarray(condition.data, dtype=np.bool_)
+        if failed.any():
+            running = now[-1]
+            row = int(failed.reshape(len(failed), -1).any(axis=1).argmax())
+            block = running.place_of(int(running.ids[row]))
+            thread = int(failed[row].ravel().argmax()) % running.threads
+            file, line = user_line()
+            x, y, z = block
+            raise AssertFailed(
+                f"{file}:{line}: unknown: block: [{x},{y},{z}], thread: [{thread},0,0] Assertion `{message}` failed."
+            )
 
     def create_assume(self, condition: Any) -> None:
         pass

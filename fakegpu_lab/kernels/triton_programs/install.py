@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.driver.base.changes import imported, item, replaced, wrapped
 from fakegpu_lab.driver.compile.triton_version import older, too_old
 from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
+from fakegpu_lab.kernels.fused_loops import writing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.driver.base.changes import Change
 
 
@@ -74,4 +77,26 @@ def _quiet(warn: Any) -> Any:
     return warn_once
 
 
-CHANGES = [imported("triton", _rows, "kernels of Triton run on simulated cards")]
+def _inductors(module: Any) -> list[Change]:
+    """How Inductor chooses between the configurations of a kernel."""
+    from importlib import import_module
+
+    do_bench = import_module("fakegpu_lab.kernels.triton_programs.benchmarking").do_bench
+
+    def benchmark_gpu(self: Any, _callable: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
+        return do_bench(_callable)
+
+    return [replaced(f"{module.__name__}.InductorBenchmarker.benchmark_gpu", benchmark_gpu, "times are the card's")]
+
+
+def _codegen(module: Any) -> list[Change]:
+    """What Inductor's kernels compute is printed as they are made."""
+    define = f"{module.__name__}.TritonScheduling.define_kernel"
+    return [wrapped(define, writing.defining, "values of compiled kernels come from whole tensors")]
+
+
+CHANGES = [
+    imported("torch._inductor.codegen.triton", _codegen, "values of compiled kernels come from whole tensors"),
+    imported("triton", _rows, "kernels of Triton run on simulated cards"),
+    imported("torch._inductor.runtime.benchmarking", _inductors, "times are the card's"),
+]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import operator
+import os
 import re
+import sys
 import threading
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,21 +20,32 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.errors import with_notes
+from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
 from fakegpu_lab.kernels import sampling
-from fakegpu_lab.kernels.launch import GRID_LIMITS, Ran, launch
+from fakegpu_lab.kernels.fused_loops import writing
+from fakegpu_lab.kernels.fused_loops.values import NotHere, Values
+from fakegpu_lab.kernels.launch import GRID_LIMITS, Ran, access_of, launch
 from fakegpu_lab.kernels.pointers import Memory, Stretch, stretch
 from fakegpu_lab.kernels.races import Watch
 from fakegpu_lab.kernels.triton_programs import semantics
-from fakegpu_lab.kernels.triton_programs.builder import semantic
+from fakegpu_lab.kernels.triton_programs.builder import builder, semantic
 from fakegpu_lab.kernels.triton_programs.programs import run_all
 from fakegpu_lab.kernels.triton_programs.rewriting import may_order
 from fakegpu_lab.kernels.triton_programs.running import Running
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
     from fakegpu_lab.hardware.device import Device
-    from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
+    from fakegpu_lab.hardware.time.access import Access
 
 
+_BY_PROGRAMS = "FAKEGPU_LAB_COMPILED_VALUES"
+"""The environment variable that lets the programs of compiled kernels compute: ``triton``, for comparisons."""
+_ENOUGH = 1 << 16
+"""Elements of the largest tensor whose programs are tried, to see what a compiled kernel accesses."""
 _one_at_a_time = threading.Lock()
 """Threads launch at the same time; Triton's tensors are changed for all of them while a kernel runs."""
 
@@ -43,6 +57,7 @@ class Launcher:
         self.kernel = src.fn
         self.signature = dict(src.signature)
         self.metadata = metadata
+        self._accesses: dict[tuple[Any, ...], Access] = {}
 
     def __call__(
         self,
@@ -79,17 +94,17 @@ class Launcher:
         self, device: Device, given: _Arguments, values: dict[str, Any], grid: tuple[int, int, int], function: Any
     ) -> None:
         __tracebackhide__ = True
-        threads = self.metadata.num_warps * device.profile.warp_size
+        inductors = "torch._inductor" in sys.modules and os.environ.get(_BY_PROGRAMS) != "triton"
+        loops = writing.of(self.kernel.src) if inductors else None
 
-        def run(log: AccessLog) -> Ran:
-            memory = Memory(given.stretches, device)
+        def programs(log: AccessLog, memory: Memory, chosen: NDArray[np.int64]) -> Ran:
+            threads = self.metadata.num_warps * device.profile.warp_size
             cores = device.profile.compute_capability >= (8, 0)
             running = Running(memory, log, grid, threads, tensor_cores=cores)
-            running.races = None if may_order(self.kernel) else Watch()
+            running.races = None if loops is not None or may_order(self.kernel) else Watch()
             program = semantics.function_of(self.kernel)
-            total = grid[0] * grid[1] * grid[2]
-            chosen = sampling.chosen(total)
             with _one_at_a_time, semantics.in_force(), np.errstate(all="ignore"):
+                builder.options = replace(builder.options, debug=bool(getattr(self.metadata, "debug", False)))
                 arguments = {name: value() if callable(value) else value for name, value in values.items()}
                 run_all(running, lambda: program(**arguments), self.metadata.name, chosen)
             written = [memory.stretches[place].tensor for place in sorted(running.written)]
@@ -104,6 +119,22 @@ class Launcher:
                 races=list(running.races.found.values()) if running.races is not None else [],
             )
 
+        def run(log: AccessLog) -> Ran:
+            if loops is None:
+                return programs(log, Memory(given.stretches, device), sampling.chosen(total))
+            key = device.profile.id, grid, *given.sizes.values(), *(one.pointer % 32 for one in given.stretches)
+            if key not in self._accesses:
+                tried = AccessLog(device.roofline.cached)
+                some = sampling.middle(total, max(total * _ENOUGH // given.elements, 1))
+                ran = programs(tried, Memory(given.copies(), device), some)
+                self._accesses[key] = access_of(device, tried, ran, given.nbytes)
+            try:
+                written = given.computed(loops)
+            except (NotHere, RuntimeError, IndexError):  # an index is out of bounds: the program that has it says so
+                return programs(log, Memory(given.stretches, device), np.arange(total))
+            return Ran(written, grid, access=self._accesses[key])
+
+        total = grid[0] * grid[1] * grid[2]
         launch(device, self.metadata.name, given.tensors, run)
 
 
@@ -114,12 +145,37 @@ class _Arguments:
     ----------
     tensors, stretches
         The device tensors among them, and all memory.
+    sizes
+        The integers among them, by name.
     """
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.tensors: list[FakeCudaTensor] = []
         self.stretches: list[Stretch] = []
+        self.sizes: dict[str, int] = {}
+
+    @property
+    def elements(self) -> int:
+        """The elements of the largest tensor."""
+        return max((one.tensor._inner.numel() for one in self.stretches if one.tensor is not None), default=1) or 1
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all memory, each once."""
+        return sum({one.start: one.end - one.start for one in self.stretches}.values())
+
+    def copies(self) -> list[Stretch]:
+        """The memory as it is, to be written to by programs that are only tried."""
+        self._copied = {one.start: one.values(np.uint8).copy() for one in self.stretches}
+        return [one._replace(host=self._copied[one.start].ctypes.data) for one in self.stretches]
+
+    def computed(self, loops: Callable[[Values], None]) -> list[FakeCudaTensor]:
+        """Run what the kernel computes on the tensors as a whole; those that it wrote."""
+        tensors = {one.name: one.tensor for one in self.stretches}
+        values = Values({name: tensor._inner for name, tensor in tensors.items()}, self.sizes)
+        loops(values)
+        return [tensors[name] for name in dict.fromkeys(values.written)]
 
     def passed(self, value: Any, kind: Any, name: str) -> Any:
         """A value, or a function that makes one once Triton's tensors compute."""
@@ -136,6 +192,8 @@ class _Arguments:
                 self.passed(one, its, f"{name}[{i}]") for i, (one, its) in enumerate(zip(value, kinds, strict=True))
             ]
             return lambda: triton.language.tuple([one() if callable(one) else one for one in parts])
+        if isinstance(value, int):
+            self.sizes[name] = int(value)
         if kind == "constexpr":
             return value
         return lambda: semantics.number(value, str(kind))

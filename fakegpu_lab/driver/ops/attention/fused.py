@@ -291,11 +291,7 @@ def _sums(call: Call, settings: Settings) -> Tensor:
 
 
 def backward(kernel: Kernel) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]:
-    """A handler of a kernel's backward ops.
-
-    The gradients of tensors that share a storage share one, too, where ``_chunk_grad_outputs_efficient_attention`` says
-    so.
-    """
+    """A handler of a kernel's backward ops."""
 
     def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         call = Call(kernel, op, args, kwargs)
@@ -310,11 +306,7 @@ def backward(kernel: Kernel) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], 
             if name in kernel.contiguous and not t.transpose(1, 2).is_contiguous()
         ]
         likes = [kernel.layout(t, tuple(t.shape)) for t in operands]
-        shared = kernel.pads_sums and not call.signature.lengths_first and _share_storage(*operands)
-        if shared:
-            taken = [take_bytes(device, 3 * call.query.nbytes)] * 3
-        else:
-            taken = [take_bytes(device, storage_bytes(like)) for like in likes]
+        taken = [take_bytes(device, storage_bytes(like)) for like in likes]
         needs_bias = bool(wanted[3]) and bias is not None
         if bias is not None and needs_bias:
             padded = bias.numel() // bias.shape[-1] * rounded(bias.shape[-1], 16) * bias.element_size()
@@ -322,12 +314,8 @@ def backward(kernel: Kernel) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], 
         workspace = [take_bytes(device, nbytes) for nbytes in kernel.backward_takes(call)]
         settings = _saved(call)
         *grads, grad_bias = _gradients(call, grad, out, _sums(call, settings), settings, needs_bias)
-        if shared:
-            stacked = torch.stack([grad.transpose(1, 2) for grad in grads], 2)  # batch, length, which, heads, width
-            wrapped = [wrap_view(stacked.select(2, i).transpose(1, 2), device, taken[i]) for i in range(3)]
-        else:
-            laid = [call.as_called(laid_out(like, grad)) for like, grad in zip(likes, grads, strict=True)]
-            wrapped = [wrap(grad, device, buffer) for grad, buffer in zip(laid, taken, strict=True)]
+        laid = [call.as_called(laid_out(like, grad)) for like, grad in zip(likes, grads, strict=True)]
+        wrapped = [wrap(grad, device, buffer) for grad, buffer in zip(laid, taken, strict=True)]
         del copied, workspace
         results: list[Any] = [grad if needed else None for grad, needed in zip(wrapped, wanted, strict=False)]
         if len(call.signature.results) > 3:
@@ -361,16 +349,6 @@ def _gradients(
         for whole, at, gradient in zip(grads, places, found[:3], strict=True):
             whole[:, :, at] = gradient
     return grads[0], grads[1], grads[2], None
-
-
-def _share_storage(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether queries, keys and values are parts of one storage."""
-    storage = query.untyped_storage().data_ptr()
-    return (
-        not query.is_meta
-        and storage == key.untyped_storage().data_ptr() == value.untyped_storage().data_ptr()
-        and query.shape == key.shape == value.shape
-    )
 
 
 def laid_out(like: Tensor, value: Tensor) -> Tensor:
