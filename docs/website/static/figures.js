@@ -4,7 +4,10 @@
 const draw = (place) => {
   const figure = JSON.parse(place.querySelector("script[type='application/json']").textContent);
   const config = { displaylogo: false, ...figure.config, responsive: true };
-  Plotly.newPlot(place.querySelector(".fg-plot"), { ...figure, config });
+  const plot = place.querySelector(".fg-plot");
+  const ground = figure.layout?.paper_bgcolor ?? figure.layout?.template?.layout?.paper_bgcolor;
+  plot.classList.toggle("fg-white", ground === "white"); // plotly's own: recordings' figures have the page's
+  Plotly.newPlot(plot, { ...figure, config });
 };
 
 document.addEventListener("DOMContentLoaded", () => {

@@ -1,4 +1,4 @@
-// Makes the tables of the catalogue sortable by their headings, adds a field that finds rows, lets long names in tables
+// Makes the tables of the catalogue sortable by their headings, adds a field that finds rows, lets long names
 // continue on the next line, and lets the keyboard reach what scrolls.
 "use strict";
 
@@ -56,7 +56,8 @@ const breakNames = (cell) => {
 };
 
 document.addEventListener("DOMContentLoaded", () => {
-  document.querySelectorAll(".table-wrapper :is(td, th), :is(.genindextable, .domainindex-table) a").forEach(breakNames);
+  const named = ".table-wrapper :is(td, th), :is(.genindextable, .domainindex-table) a, .sig-prename";
+  document.querySelectorAll(named).forEach(breakNames);
   document.querySelectorAll("p.caption[role=heading]").forEach((one) => one.setAttribute("aria-level", "2"));
   for (const one of document.querySelectorAll("pre, .table-wrapper, .fg-scrolls")) {
     if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
