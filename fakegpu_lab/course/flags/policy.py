@@ -16,7 +16,7 @@ from fakegpu_lab.course.cell_text.bindings import declared_global, names
 from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, bound_names, syntax_error, tree_of
 from fakegpu_lab.course.cell_text.source import commands as commands_in
 from fakegpu_lab.course.flags import allowed, commands, public
-from fakegpu_lab.course.flags.names import Names, parameters_of, without_getattr
+from fakegpu_lab.course.flags.names import Names, TooMuchError, parameters_of, without_getattr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,6 +28,7 @@ _SECRET = re.compile(
 )
 _QUIET = frozenset({"print", "help", "dir", "type", "repr", "id"})
 _BY_NAME = frozenset({"getattr", "setattr", "delattr"})
+_NAMESPACES = frozenset({"globals", "locals", "exec"})
 _ERRORS = frozenset(
     name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
 )
@@ -71,6 +72,8 @@ class Policy:
         self.enabled, self.gpus = set[str](), set[str]()
         self.lessons: set[str] = set()
         """Names that the lesson's own cells bind."""
+        self.texts: set[str] = set()
+        """Texts that a library may run, because they have been read; without spaces and line breaks."""
         self._statements: dict[str, set[str]] = {}
         self._read = set(read)
         solved = [tree for tree in map(tree_of, solutions) if tree is not None]
@@ -82,6 +85,7 @@ class Policy:
         for tree in solved:
             looked = _Cell(self, tree)
             self._read = self.kept = self._read - looked.changed
+        self.names.steps = 0
 
     def _learn(self, tree: ast.Module) -> None:
         self.names.learn(tree)
@@ -119,10 +123,13 @@ class Policy:
         if tree is None:
             return [] if syntax_error(source) else ["is nested too deeply to be read"]
         tree = without_getattr(tree)
-        self.names.learn(tree, own=True)
         self.kept = self._read - set(later)
-        _Cell(self, tree)  # what is known at the end of a cell holds for all of it
-        found = _Cell(self, tree).found
+        try:
+            self.names.learn(tree, own=True)
+            _Cell(self, tree)  # what is known at the end of a cell holds for all of it
+            found = _Cell(self, tree).found
+        except TooMuchError:
+            return ["has names that lead too far to be read"]
         outer = declared_global(tree)
         bound = bound_names(source) | outer
         own = outer | {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
@@ -142,6 +149,7 @@ class _Cell(ast.NodeVisitor):
         self.found: set[str] = set()
         self.changed: set[str] = set()
         self._around: list[ast.AST] = []
+        self._selves: dict[ast.AST, str] = {}
         self._own = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
         self._own |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)} | names(tree)
         self._own |= {one.name for one in ast.walk(tree) if isinstance(one, (*_FUNCTION[:2], ast.ClassDef))}
@@ -190,8 +198,7 @@ class _Cell(ast.NodeVisitor):
             yield "uses get_ipython"
         quiet = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in _QUIET
         if path and isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute):
-            if path in allowed.COPIES_NAMES and not called:
-                yield f"passes {path} on"
+            yield self._passes_on(node, path)
             if self._is_refused(path):
                 yield f"uses {path}"
             elif (
@@ -207,7 +214,7 @@ class _Cell(ast.NodeVisitor):
         load = isinstance(node.ctx, ast.Load)
         if name in allowed.FRAMES:
             yield f"reads {name}"
-        elif (name in allowed.SHELL and "get_ipython" in text) or name in ("ast_transformers", "magics_manager"):
+        elif name in allowed.SHELL:
             yield f"changes how cells run (.{name})"
         elif (
             name in allowed.BOOKS
@@ -215,6 +222,8 @@ class _Cell(ast.NodeVisitor):
             and (_MACHINE.search(text) or "()" in path or name in allowed.ONLY_BOOKS)
         ):
             yield f"reaches into the simulated machine's internal records (.{name})"
+        elif name in _BY_NAME | _NAMESPACES and load:
+            yield f"uses {name} as a value"
         elif name in allowed.MODULE_NAMES or name == "get_ipython":
             yield f"reaches {text}.{name}"
         elif name.startswith("__"):
@@ -235,8 +244,7 @@ class _Cell(ast.NodeVisitor):
             yield self._formats(node)
         if load:
             yield self._of_another(node)
-            if path in allowed.COPIES_NAMES and not (isinstance(self._parent, ast.Call) and self._parent.func is node):
-                yield f"passes {path} on"
+            yield self._passes_on(node, path)
         if name.startswith("register_module_"):
             yield f"sets a hook on all modules ({name})"
         if not load:
@@ -255,6 +263,15 @@ class _Cell(ast.NodeVisitor):
         if self._names.is_own(node.value, self._parameters):
             return ""
         return f"sets {ast.unparse(node)[:60]}, which the answer did not make"
+
+    def _passes_on(self, node: ast.expr, path: str) -> str:
+        """What takes a text, or names of attributes, is called where it stands: only there is seen what it is given."""
+        parent = self._parent
+        called = isinstance(parent, ast.Call) and parent.func is node
+        decorates = path in allowed.DECORATES and getattr(parent, "decorator_list", [None])[-1] is node
+        return (
+            "" if path not in {*allowed.COPIES_NAMES, *allowed.RUN_TEXT} or called or decorates else f"passes {path} on"
+        )
 
     def _is_of_self(self, node: ast.expr) -> bool:
         """Whether something is the object that the method around is called on, or what the answer put into it."""
@@ -284,6 +301,12 @@ class _Cell(ast.NodeVisitor):
         if at < 0:
             return ""
         method, owner = self._around[at], self._around[at - 1]
+        if method not in self._selves:
+            self._selves[method] = self._first_of(method, owner)
+        return self._selves[method]
+
+    def _first_of(self, method: ast.AST, owner: ast.AST) -> str:
+        """The first parameter of a method, if it stands for the object throughout."""
         assert isinstance(method, _FUNCTION[:2])
         assert isinstance(owner, ast.ClassDef)
         given = [*method.args.posonlyargs, *method.args.args]
@@ -442,7 +465,9 @@ class _Cell(ast.NodeVisitor):
             if isinstance(given, ast.Constant) and isinstance(given.value, str):
                 yield from self._text(given.value, node.lineno)
             elif not (
-                isinstance(given, ast.Lambda) or (isinstance(given, ast.Name) and given.id in self._names.functions)
+                isinstance(given, ast.Lambda)
+                or (isinstance(given, ast.Name) and given.id in self._names.functions)
+                or (isinstance(given, ast.Constant) and given.value is None)
             ):
                 yield f"runs text as code ({path})"
         if None in named or any(isinstance(one, ast.Starred) for one in node.args):
@@ -456,6 +481,7 @@ class _Cell(ast.NodeVisitor):
         if tree is None:
             yield f"runs a text that cannot be read ({text[:40]!r})"
             return
+        self._policy.texts.add("".join(text.split()))
         tree = without_getattr(tree)
         self._names.learn(tree, own=True)
         inner = _Cell(self._policy, tree, line)

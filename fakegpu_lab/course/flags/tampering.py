@@ -262,6 +262,7 @@ def watch(
     *,
     threads: bool = True,
     lesson: Collection[str] = (),
+    read: Collection[str] = (),
 ) -> None:
     """Report, and mostly refuse, what an exercise never needs. This lasts until the process ends.
 
@@ -279,13 +280,15 @@ def watch(
         Whether to report threads of the notebook's own.
     lesson
         The names of the lesson's own cells, which may run text; more may be added to it.
+    read
+        The texts that the policy has read: libraries may run these.
     """
     started = mmap.mmap(-1, 8)  # shared with every forked child
     state = {"quiet": False}
     reported: set[str] = set()
     hidden = tuple(os.path.realpath(path) for path in hide)
     pid = os.getpid()
-    evaluated_by = evaluated.reports(trusted, lesson)
+    evaluated_by = evaluated.reports(trusted, lesson, read)
 
     def report_once(sentence: str) -> None:
         if sentence not in reported and os.getpid() == pid:

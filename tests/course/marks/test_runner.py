@@ -46,7 +46,9 @@ class Process:
 @pytest.fixture(scope="module")
 def process() -> Iterator[Process]:
     files = {"data.csv": b"1,2\n", "helper.py": b"x = 1\n", "sub/more.csv": b"3\n"}
-    with Sandbox(files, Limits(), [], given=["data.csv", "sub/more.csv"], read=["data", "rows"]) as sandbox:
+    with Sandbox(
+        files, Limits(), [], given=["data.csv", "sub/more.csv"], read=["data", "rows"], texts=["sum(range(9))"]
+    ) as sandbox:
         yield Process(sandbox)
 
 
@@ -148,6 +150,10 @@ RUN_TEXT = {
     "import pickle\ntry: pickle.loads(b'\\x80\\x04ctorch\\nos.system\\n.')\nexcept AttributeError: pass": (
         "loaded a pickle that brings torch.os.system"
     ),
+    "import timeit\nlist(map(timeit.timeit, ['1 + 1'], ['pass'], [timeit.default_timer], [1]))": (
+        "ran a text as code (timeit)"
+    ),
+    "get_ipython().run_cell('shown = 1')": "ran a text as code (IPython)",
     "import marshal\nmarshal.loads(marshal.dumps(1))": "loaded compiled code",
 }
 RUN_NO_TEXT = """
@@ -192,6 +198,14 @@ torch.jit.script(torch.nn.Linear(2, 2))
 def test_text_that_a_library_runs_is_reported_whatever_its_function_is_called(process: Process, text: str) -> None:
     process.cell(text)
     assert RUN_TEXT[text] in process.sandbox.flags
+
+
+def test_a_breakpoint_calls_nothing(process: Process) -> None:
+    process.cell("import os\nos.environ['PYTHONBREAKPOINT'] = 'builtins.globals'\nstopped = breakpoint()")
+    message = process.check("expect.equal(stopped, 'mine')")
+    assert (saw(message), message["left"]) == ([None], [])
+    process.cell("import sys, os\nsys.breakpointhook = os.getpid")
+    assert process.check("expect.true(True)")["left"] == ["sys.breakpointhook had been replaced"]
 
 
 def test_what_libraries_generate_honestly_is_not_reported(process: Process) -> None:

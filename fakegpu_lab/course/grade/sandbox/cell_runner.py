@@ -213,6 +213,7 @@ def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[s
         "no network" not in in_force,
         threads="threading" not in settings["allow"],
         lesson=runner.lesson,
+        read=frozenset(settings["texts"]),
     )
     del report, commands, settings, in_force, streams, source, notes, shared  # a cell's frames lead to this one
     while True:
