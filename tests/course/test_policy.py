@@ -38,6 +38,17 @@ FLAGGED = {
     "yaml's loader in a part": "import yaml\nyaml.loader.UnsafeLoader('a').get_single_data()",
     "get_annotations": "import typing_extensions\ntyping_extensions.get_annotations(f, eval_str=True)",
     "yaml.load": "import yaml\nyaml.load('!!python/object/apply:os.getpid []', Loader=yaml.UnsafeLoader)",
+    "a format of a bar": "from tqdm import tqdm\ntext = bytes(9).decode()\ntqdm(bar_format=text)",
+    "a format of a bar in a dict": "from tqdm import tqdm\ntqdm(**{'bar_format': text})",
+    "a format of pieces, whoever takes it": "take('{x.gi_' + part)",
+    "a format of joined pieces": "parts = ['{x.', part]\ntake(''.join(parts))",
+    "a format in an f-string": "take(f'{{{part}}}')",
+    "a format by a percent sign": "take('{x.gi_%s}' % part)",
+    "a format by replacing": "t = '{x.ABC}'\ntake(t.replace('ABC', part))",
+    "a format of an axis": "from matplotlib.ticker import StrMethodFormatter\ndef f(t): StrMethodFormatter(t)",
+    "a format of an axis, by a method": "def f(t): axis.set_major_formatter(t)",
+    "a format of logging, by place": "import logging\nlogging.Formatter(bytes(1).decode(), None, '{')",
+    "an attribute of a class that solutions set of objects": "type(lab.machine()).training = 1",
     "timeit as a value": "import timeit\nlist(map(timeit.timeit, [text]))",
     "timeit in part": "import functools, timeit\nfunctools.partial(timeit.timeit, number=1)",
     "timeit under a decorator's sign": "import timeit\n@timeit.timeit\n@text\ndef f(): pass",
@@ -168,6 +179,9 @@ FLAGGED = {
     "a metaclass": "from enum import EnumMeta\nclass Kind(EnumMeta): pass",
 }
 HONEST = {
+    "braces that are shown": "k = 3\nprint(f'{{{k}}}', '{')\nax.set_title(f'$10^{{{k}}}$')\n'{a text'",
+    "a bar's format": "from tqdm import tqdm\ntqdm(range(3), bar_format='{l_bar}{bar}| {n_fmt}/{total_fmt}')\n"
+    "axis.set_major_formatter('{x:.0f} ms')\naxis.set_major_formatter(lambda x, place: f'{x}')",
     "kernels": "from numba import cuda, float32\n@cuda.jit\ndef f(x): pass\n@cuda.jit(device=True)\ndef g(x): pass\n"
     "@cuda.jit('void(float32[:])')\ndef h(x): cuda.shared.array(4, float32)\nk = cuda.jit(f)",
     "pip": "get_ipython().run_line_magic('pip', 'install -q tabulate')",

@@ -148,6 +148,14 @@ DECORATES = frozenset({"numba.cuda.jit"})
 COPIES_NAMES = {"functools.update_wrapper": 2, "functools.wraps": 1}
 """Functions that copy attributes by their names, with how many arguments they may be given: no lists of names."""
 
+SHOW = _words(
+    "print set_title title suptitle set_xlabel xlabel set_ylabel ylabel text annotate write display Markdown Math Latex"
+)
+"""Functions that show a text as it is: braces in it, such as those of LaTeX, format nothing."""
+
+FORMAT = _words("StrMethodFormatter set_major_formatter set_minor_formatter Formatter")
+"""Functions that take a format string."""
+
 OF_CONTEXT = _words("forward backward setup_context jvp vmap")
 """Static methods of an ``autograd.Function``, whose first parameter torch makes for them."""
 

@@ -166,6 +166,17 @@ class Names:
             return self.is_own(root.body, parameters, seen) and self.is_own(root.orelse, parameters, seen)
         return isinstance(root, (ast.Constant, ast.Dict, ast.DictComp, ast.Lambda, ast.JoinedStr, ast.BinOp))
 
+    def is_class(self, node: ast.expr) -> bool:
+        """Whether an expression is, or holds, a class: one of the notebook's own, or the type of something."""
+        names = self.reached_from(node)
+        bound = [value for name in names for value in self._bound.get(name, ())]
+        return bool(names & self.classes) or any(
+            (isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "type")
+            or (isinstance(one, ast.Attribute) and one.attr == "__class__")
+            for value in [node, *bound]
+            for one in ast.walk(value)
+        )
+
     def is_own_attribute(self, name: str) -> bool:
         """Whether an attribute of that name holds only what the answer itself made, wherever it is set."""
         bound = self._attributes.get(name, [])

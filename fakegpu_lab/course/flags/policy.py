@@ -67,8 +67,8 @@ class Policy:
         self.names = Names()
         self.used: set[str] = set()
         """Paths that the lesson itself uses."""
-        self.set = set(allowed.OF_TENSORS)
-        """Attributes that the lesson itself sets, of whatever object."""
+        self.set = {(False, name) for name in allowed.OF_TENSORS}
+        """Attributes that the lesson itself sets; with whether it does so of a class, or of any other object."""
         self.enabled, self.gpus = set[str](), set[str]()
         self.lessons: set[str] = set()
         """Names that the lesson's own cells bind."""
@@ -99,7 +99,7 @@ class Policy:
                 self.used |= (imported := set(_imported(node)))
                 self.modules |= {name.split(".")[0] for name in imported}
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                self.set.add(node.attr)
+                self.set.add((self.names.is_class(node.value), node.attr))
             if isinstance(node, ast.Call):
                 words = [one.value for one in node.args if isinstance(one, ast.Constant)]
                 if len(words) == 2 and words[0] == "fakegpu":
@@ -258,7 +258,7 @@ class _Cell(ast.NodeVisitor):
             return ""  # what the name of a parameter stands for does not matter: no module has a `grad`
         if path:
             return "" if path.startswith(allowed.SETTINGS) else f"assigns to {ast.unparse(node)}"
-        if node.attr in self._policy.set or self._is_of_self(node.value):
+        if (self._names.is_class(node.value), node.attr) in self._policy.set or self._is_of_self(node.value):
             return ""
         if self._names.is_own(node.value, self._parameters):
             return ""
@@ -340,12 +340,7 @@ class _Cell(ast.NodeVisitor):
     def _of_another(self, node: ast.Attribute) -> str:
         """A method that sets or reaches into its object, taken from its class: it could be given any object."""
         value = node.value
-        of_class = (
-            (isinstance(value, ast.Call) and ast.unparse(value.func) == "type")
-            or (isinstance(value, ast.Attribute) and value.attr == "__class__")
-            or bool(self._names.reached_from(value) & self._names.classes)
-        )
-        if node.attr not in self._names.of_self or not of_class:
+        if node.attr not in self._names.of_self or not self._names.is_class(value):
             return ""
         call = self._parent
         if isinstance(call, ast.Call) and call.func is node and call.args:
@@ -431,9 +426,15 @@ class _Cell(ast.NodeVisitor):
             into = [*node.args[1:2], *([named["namespace"]] if "namespace" in named else [])]
             if not all(self._names.is_own(one, self._parameters) for one in into):
                 yield f"sets attributes by their names ({name})"
-        if isinstance(style := named.get("style"), ast.Constant) and style.value == "{":
-            given_texts = [self._names.texts(one, self._parameters) for one in [*node.args, *named.values()]]
-            if any(one is None or any(map(_reaches, one)) for one in given_texts):
+        formats = [*node.args, *named.values()] if name in allowed.FORMAT or "style" in named else []
+        formats += [named[key] for key in ("bar_format", "fmt") if key in named]
+        if isinstance(func, ast.Attribute) and name in ("replace", "translate"):
+            held = self._names.texts(func.value, self._parameters) or ()
+            if any("{" in one and "." in one for one in held):
+                yield f"formats a text that is put together ({name})"
+        for given_text in formats:
+            held = self._names.texts(given_text, self._parameters)
+            if not isinstance(given_text, ast.Lambda) and (held is None or any(map(_reaches, held))):
                 yield f"formats a text that is put together ({name})"
         if isinstance(func, ast.Attribute) and (
             name in allowed.CHANGING or (name.endswith("_") and not name.startswith("_"))
@@ -500,7 +501,11 @@ class _Cell(ast.NodeVisitor):
         if public.hidden_names(name.value):
             return f"calls {ast.unparse(node)[:80]}"
         changes = isinstance(node.func, ast.Name) and node.func.id != "getattr"
-        if not changes or self._names.is_own(owner, self._parameters) or name.value in self._policy.set:
+        if (
+            not changes
+            or self._names.is_own(owner, self._parameters)
+            or (self._names.is_class(owner), name.value) in self._policy.set
+        ):
             return self._change(owner) if changes else ""
         return f"calls {ast.unparse(node)[:80]}"
 
@@ -522,6 +527,15 @@ class _Cell(ast.NodeVisitor):
             yield f"names {node.value[:60]!r}"
         elif "{" in node.value and _reaches(node.value):
             yield f"formats attributes ({node.value[:60]!r})"
+        elif node.value == "bar_format" or (_is_piece(node.value) and not self._is_shown(node)):
+            yield f"formats a text that is put together ({node.value[:60]!r})"
+
+    def _is_shown(self, node: ast.Constant) -> bool:
+        """Whether a text is only shown, not a format of anything: a comment in quotes, a printed line, a label."""
+        calls = [one.func for one in self._around if isinstance(one, ast.Call)]
+        return isinstance(self._parent, ast.Expr) or any(
+            getattr(func, "id", getattr(func, "attr", "")) in allowed.SHOW for func in calls
+        )
 
     def _annotation(self, node: ast.expr | None) -> Iterator[str]:
         """An annotation that is a text: libraries evaluate it."""
@@ -597,7 +611,19 @@ def _reaches(text: str) -> bool:
     except ValueError:
         return False
     words = [word for field in fields for word in re.split(r"[.\[\]]", field)[1:]]
-    return any(word.startswith("_") or word in allowed.FRAMES | allowed.MODULE_NAMES for word in words)
+    return any(
+        word.startswith(("_", "gi_", "tb_", "cr_", "ag_", "f_")) or "%" in word or word in allowed.MODULE_NAMES
+        for word in words
+    )
+
+
+def _is_piece(text: str) -> bool:
+    """Whether a text can be a part of a format string, and none by itself: its braces do not match."""
+    try:
+        list(string.Formatter().parse(text))
+    except ValueError:
+        return "{" in text
+    return False
 
 
 def _assigned(tree: ast.Module) -> set[str]:

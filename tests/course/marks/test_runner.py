@@ -154,6 +154,9 @@ RUN_TEXT = {
         "ran a text as code (timeit)"
     ),
     "get_ipython().run_cell('shown = 1')": "ran a text as code (IPython)",
+    "import logging\ndef told():\n"
+    "    yield logging.Formatter('{x.gi_frame}', None, '{').format(logging.makeLogRecord({'x': box[0]}))\n"
+    "box = [None]\nbox[0] = told()\nnext(box[0])": "read gi_frame",
     "import marshal\nmarshal.loads(marshal.dumps(1))": "loaded compiled code",
 }
 RUN_NO_TEXT = """
@@ -348,6 +351,15 @@ def test_an_object_of_an_own_class_is_named_unless_the_lesson_has_the_class(proc
     text = "expect.equal(loader.workers, 'mine')"
     assert process.check(text)["left"] == ["the check read .workers of an object of the answer's own class Loader"]
     assert process.check(text, classes=["Loader"])["left"] == []
+
+
+def test_a_class_of_the_lesson_is_known_by_itself_not_by_its_name(process: Process) -> None:
+    process.cell("from dataclasses import dataclass\n@dataclass\nclass Choice:\n    gpus: int", "given")
+    process.cell("from collections import namedtuple\nmine = namedtuple('Choice', 'gpus')(8)\ntheirs = Choice(8)")
+    found = process.check("expect.equal(theirs.gpus, 'mine')", classes=["Choice"])
+    assert (saw(found), found["left"]) == ([8], [])
+    found = process.check("expect.equal(mine.gpus, 'mine')", classes=["Choice"])
+    assert "the check read .gpus of an object of the answer's own class Choice" in found["left"]
 
 
 def test_a_class_that_a_library_has_under_another_name_is_not_the_answer_s(process: Process) -> None:
