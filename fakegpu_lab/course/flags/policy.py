@@ -433,8 +433,8 @@ class _Cell(ast.NodeVisitor):
             if any("{" in one and "." in one for one in held):
                 yield f"formats a text that is put together ({name})"
         for given_text in formats:
-            held = self._names.texts(given_text, self._parameters)
-            if not isinstance(given_text, ast.Lambda) and (held is None or any(map(_reaches, held))):
+            texts = self._names.texts(given_text, self._parameters)
+            if not isinstance(given_text, ast.Lambda) and (texts is None or any(map(_reaches, texts))):
                 yield f"formats a text that is put together ({name})"
         if isinstance(func, ast.Attribute) and (
             name in allowed.CHANGING or (name.endswith("_") and not name.startswith("_"))
