@@ -11,13 +11,14 @@ import _thread
 import builtins
 import collections
 import contextlib
-import importlib
+import importlib.util
 import mmap
 import os
 import sys
 import threading
 import types
 import typing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.flags import evaluated
@@ -263,6 +264,13 @@ def _looks_at_frames(code: types.CodeType) -> bool:
     return trusted(code) and bool(ours) and not name.endswith(_FORMATTING)
 
 
+def _tools() -> frozenset[str]:
+    """The assembler of Triton's package, which its compiler starts once for each kernel."""
+    package_of_triton = importlib.util.find_spec("triton")
+    folders = package_of_triton.submodule_search_locations if package_of_triton is not None else None
+    return frozenset(str(path) for folder in folders or () for path in Path(folder).glob("backends/nvidia/bin/ptxas*"))
+
+
 def watch(
     report: Callable[[str], None],
     hide: list[str],
@@ -298,6 +306,7 @@ def watch(
     hidden = tuple(os.path.realpath(path) for path in hide)
     pid = os.getpid()
     evaluated_by = evaluated.reports(trusted, lesson, read)
+    tools = _tools()
 
     def report_once(sentence: str) -> None:
         if sentence not in reported and os.getpid() == pid:
@@ -308,6 +317,8 @@ def watch(
         if state["quiet"]:
             return
         if event in ("os.fork", "os.forkpty", "subprocess.Popen", "os.posix_spawn", "os.system"):
+            if arguments and arguments[0] in tools:
+                return
             count = int.from_bytes(started[:8], "little") + 1
             started[:8] = count.to_bytes(8, "little")
             if count > forks:
