@@ -7,6 +7,7 @@ import pytest
 from fakegpu_lab.course.flags.policy import Policy
 
 LESSON = """import torch
+from numba import cuda
 import fakegpu_lab as lab
 lab.enable("a100")
 model = torch.nn.Linear(4, 4)
@@ -37,6 +38,28 @@ FLAGGED = {
     "yaml's loader in a part": "import yaml\nyaml.loader.UnsafeLoader('a').get_single_data()",
     "get_annotations": "import typing_extensions\ntyping_extensions.get_annotations(f, eval_str=True)",
     "yaml.load": "import yaml\nyaml.load('!!python/object/apply:os.getpid []', Loader=yaml.UnsafeLoader)",
+    "a format of a bar": "from tqdm import tqdm\ntext = bytes(9).decode()\ntqdm(bar_format=text)",
+    "a format of a bar in a dict": "from tqdm import tqdm\ntqdm(**{'bar_format': text})",
+    "a format of pieces, whoever takes it": "take('{x.gi_' + part)",
+    "a format of joined pieces": "parts = ['{x.', part]\ntake(''.join(parts))",
+    "a format in an f-string": "take(f'{{{part}}}')",
+    "a format by a percent sign": "take('{x.gi_%s}' % part)",
+    "a format by replacing": "t = '{x.ABC}'\ntake(t.replace('ABC', part))",
+    "a format of an axis": "from matplotlib.ticker import StrMethodFormatter\ndef f(t): StrMethodFormatter(t)",
+    "a format of an axis, by a method": "def f(t): axis.set_major_formatter(t)",
+    "a format of logging, by place": "import logging\nlogging.Formatter(bytes(1).decode(), None, '{')",
+    "an attribute of a class that solutions set of objects": "type(lab.machine()).training = 1",
+    "timeit as a value": "import timeit\nlist(map(timeit.timeit, [text]))",
+    "timeit in part": "import functools, timeit\nfunctools.partial(timeit.timeit, number=1)",
+    "timeit under a decorator's sign": "import timeit\n@timeit.timeit\n@text\ndef f(): pass",
+    "a signature of numba's": "from numba import cuda\nimport numba\nnumba.njit(text)",
+    "a signature of a kernel": "from numba import cuda\ncuda.jit(text)",
+    "a text above a function": "from numba import cuda\n@cuda.jit\n@text\ndef f(): pass",
+    "getattr of a library": "b.getattr(1, text)",
+    "globals of a library": "b.globals()",
+    "a shell by another name": "shell.run_cell(text)",
+    "another command after %pip": "get_ipython().run_line_magic('pip', '--version; ls')",
+    "another command after %conda": "get_ipython().run_line_magic('conda', 'list > x')",
     "pandas' eval": "import pandas as pd\npd.eval('1')",
     "a frame's query": "import pandas as pd\npd.DataFrame({'a': [1]}).query('@exec(1)')",
     "TorchScript of text": "torch.jit.CompilationUnit('def f(): return 1')",
@@ -156,6 +179,12 @@ FLAGGED = {
     "a metaclass": "from enum import EnumMeta\nclass Kind(EnumMeta): pass",
 }
 HONEST = {
+    "braces that are shown": "k = 3\nprint(f'{{{k}}}', '{')\nax.set_title(f'$10^{{{k}}}$')\n'{a text'",
+    "a bar's format": "from tqdm import tqdm\ntqdm(range(3), bar_format='{l_bar}{bar}| {n_fmt}/{total_fmt}')\n"
+    "axis.set_major_formatter('{x:.0f} ms')\naxis.set_major_formatter(lambda x, place: f'{x}')",
+    "kernels": "from numba import cuda, float32\n@cuda.jit\ndef f(x): pass\n@cuda.jit(device=True)\ndef g(x): pass\n"
+    "@cuda.jit('void(float32[:])')\ndef h(x): cuda.shared.array(4, float32)\nk = cuda.jit(f)",
+    "pip": "get_ipython().run_line_magic('pip', 'install -q tabulate')",
     "options of timeit": "get_ipython().run_line_magic('timeit', '-n 3 -r2 -q torch.ones(2)')",
     "a dict after time": "get_ipython().run_line_magic('time', 'print({1: 2})')",
     "sharper plots": "get_ipython().run_line_magic('config', \"InlineBackend.figure_format = 'retina'\")",
@@ -257,3 +286,16 @@ def test_what_the_lesson_or_its_solutions_use_and_change_an_answer_may() -> None
 def test_a_text_too_deep_or_too_long_to_be_read_is_flagged() -> None:
     assert flags("+".join(["k"] * 900)) == ["is nested too deeply to be read"]
     assert flags("x = 1\n" * 50_000) == ["has 300,000 characters, too many to be read"]
+
+
+def test_names_that_lead_far_take_no_time() -> None:
+    lines = ["x0 = object()", *(f"x{i + 1} = [x{i}, x{i}]" for i in range(60))]
+    assert flags("\n".join([*lines, "x60[0].colour = 1", "x60.append(1)"])) == []
+    lines[0] = "x0 = lab.machine()"
+    assert flags("\n".join([*lines, "x60[0].colour = 1"]))
+    lines = ["t0 = 'a'", "t0 = 'b'", *(f"t{i + 1} = t{i} + t{i}" for i in range(30)), "t30.format(1)"]
+    assert flags("\n".join(lines)) == ["has names that lead too far to be read"]
+    assert "put together" in flags("('ab'" + " * 2" * 100 + ").format(1)")[0]
+    policy = Policy([LESSON])
+    assert policy.flags("x = object()\n" + "x = x; x.append(1)\n" * 4000) == []
+    assert policy.flags("torch.equal = lambda *a: True")

@@ -13,7 +13,7 @@ from fakegpu_lab.course.checks import guard, statements
 from fakegpu_lab.course.checks.crashed import FOLLOWS, UNWRITTEN, crashed, describe, short
 from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.checks.result import Result
-from fakegpu_lab.course.expect import outcome
+from fakegpu_lab.course.expect import outcome, runs
 from fakegpu_lab.course.expect.attempt import unwritten
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
 from fakegpu_lab.recording_views.labels import place
@@ -143,6 +143,8 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
         return _failed(Outcome(met=False, what=describe(part.statement), found=FOLLOWS), check)
     last_run = check.trace
     try:
+        if statements.has_recording(part.statement):
+            runs.synchronize()
         guarded = guard.guarded(part.statement)
         exec(compile(ast.Module([guarded], []), check.file, "exec"), names)
     except KeyboardInterrupt:

@@ -76,7 +76,7 @@ class Observation:
         if names:
             self._say({"changed": sorted(names)})
 
-    def end(self) -> set[tuple[str, str]]:
+    def end(self) -> list[tuple[type, str]]:
         """Report the end; return the attributes that the check read of objects of the notebook's own classes."""
         self._say({"end": True, "stderr": self._stderr.getvalue()[:2000]})
         return self._check.answered

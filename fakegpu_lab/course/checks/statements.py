@@ -107,6 +107,14 @@ def has_run(statement: ast.AST) -> bool:
     return any(map(is_run, ast.walk(statement)))
 
 
+def has_recording(statement: ast.AST) -> bool:
+    """Whether a statement records what is in it: what an answer has left in the queues does not count."""
+    return isinstance(statement, ast.With) and any(
+        isinstance(one.context_expr, ast.Call) and ast.unparse(one.context_expr.func).split(".")[-1] == "record"
+        for one in statement.items
+    )
+
+
 def _of_expect(node: ast.AST) -> str:
     """The function of ``expect`` that a node calls; empty if it calls none."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.course.cell_text.bindings import DEFINITIONS, bindings, names
 from fakegpu_lab.course.cell_text.reached import calls as reachable
+from fakegpu_lab.course.cell_text.source import root_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -78,17 +79,39 @@ def called(
     Parameters
     ----------
     reached
-        Whether to leave out what can never run.
+        Whether to leave out what can never run, and calls of what the program itself gave such a name.
     elsewhere
         For that: the names that the rest of the notebook reads; None if that is not known.
     """
-    found = []
+    found, own = [], _OwnWords(tree)
     for node in reachable(tree, elsewhere) if reached else ast.walk(tree):
         if isinstance(node, ast.Call):
             function = node.func
             text = ast.unparse(function) if isinstance(function, (ast.Name, ast.Attribute)) else ""
+            if reached and own.calls(function):
+                continue
             found.append((text, (function.end_lineno or node.lineno)))
     return sorted(found, key=lambda call: call[1])
+
+
+class _OwnWords:
+    """What a program itself defines: its functions and methods, also those that have the name of a library's."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        nodes = [*ast.walk(tree)]
+        self._made = {one.name for one in nodes if isinstance(one, DEFINITIONS)}
+        self._made |= {one.attr for one in nodes if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store)}
+        self._made |= {one.arg for one in nodes if isinstance(one, ast.keyword) and one.arg}
+        self._bound = self._made | {one.arg for one in nodes if isinstance(one, ast.arg)}
+        self._bound |= {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+    def calls(self, function: ast.expr) -> bool:
+        """Whether a function that is called may be one of these: ``mine.synchronize``, but not ``torch.cuda.…``."""
+        root = root_of(function)
+        if isinstance(function, ast.Name):
+            return function.id in self._made
+        own = not isinstance(root, ast.Name) or root.id in self._bound
+        return isinstance(function, ast.Attribute) and function.attr in self._made and own
 
 
 def _lines(tree: ast.Module, name: str) -> list[int]:

@@ -82,7 +82,7 @@ def asked(thing: Any, name: str) -> Any:
         raise TypeError(f"A check reads `{name}` of a recording (lab.record()), and this is a {kind.__name__}.")
     check = running_check()
     if check is not None and _answers(thing, kind, name):
-        check.answered.add(((thing if issubclass(kind, type) else kind).__qualname__, name))
+        check.answered.append((thing if issubclass(kind, type) else kind, name))
     return thing
 
 

@@ -123,7 +123,7 @@ class RunningCheck:
     call: ast.Call | None = None
     observed: Callable[[str, dict[str, Any]], None] | None = None
     crashed: list[Outcome] = field(default_factory=list)
-    answered: set[tuple[str, str]] = field(default_factory=set)
+    answered: list[tuple[type, str]] = field(default_factory=list)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "observed" and hasattr(self, name):

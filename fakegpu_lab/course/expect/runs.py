@@ -45,7 +45,7 @@ def run(function: Callable[..., T], *arguments: Any, hint: str = "", **named: An
     """
     check = running_check()
     try:
-        _synchronize()
+        synchronize()
         with _recorded() as trace:
             returned = function(*arguments, **named)
     except BaseException as error:
@@ -57,7 +57,7 @@ def run(function: Callable[..., T], *arguments: Any, hint: str = "", **named: An
     return returned
 
 
-def _synchronize() -> None:
+def synchronize() -> None:
     """Wait for all devices, so that earlier work does not count for the run."""
     import torch
 
@@ -99,7 +99,7 @@ def _recording(trace: Run) -> Trace:
     if type(trace) is traces.Trace:  # a class that inherits from it could say what it likes
         return trace
     if callable(trace):
-        _synchronize()
+        synchronize()
         with _recorded() as recording:
             trace()
         return recording

@@ -54,6 +54,7 @@ PARTS = {
     "gc": _words("collect disable enable"),
     "IPython": _words("display"),
     "pdb": _words("set_trace"),
+    "numba": _words("cuda types float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 boolean"),
     "string": _words("ascii_letters ascii_lowercase ascii_uppercase capwords digits hexdigits octdigits punctuation "
                      "printable whitespace Template"),
     "operator": _words(
@@ -137,11 +138,23 @@ RUN_TEXT = {
     "timeit.repeat": ("stmt", "setup"),
     "timeit.Timer": ("stmt", "setup"),
     "torch.utils.benchmark.Timer": ("stmt", "setup", "global_setup"),
+    "numba.cuda.jit": ("func_or_sig",),
 }
 """Functions that run a text, with their parameters in order: the text is looked at like the rest of the cell."""
 
+DECORATES = frozenset({"numba.cuda.jit"})
+"""Those of them that are also written above a function, without a call."""
+
 COPIES_NAMES = {"functools.update_wrapper": 2, "functools.wraps": 1}
 """Functions that copy attributes by their names, with how many arguments they may be given: no lists of names."""
+
+SHOW = _words(
+    "print set_title title suptitle set_xlabel xlabel set_ylabel ylabel text annotate write display Markdown Math Latex"
+)
+"""Functions that show a text as it is: braces in it, such as those of LaTeX, format nothing."""
+
+FORMAT = _words("StrMethodFormatter set_major_formatter set_minor_formatter Formatter")
+"""Functions that take a format string."""
 
 OF_CONTEXT = _words("forward backward setup_context jvp vmap")
 """Static methods of an ``autograd.Function``, whose first parameter torch makes for them."""
@@ -236,7 +249,8 @@ FRAMES = _words(
 SHELL = _words(
     """
     ast_transformers input_transformers_cleanup input_transformers_post magics_manager user_ns user_global_ns
-    displayhook display_pub set_custom_exc register_magics showtraceback run_code transform_cell
+    displayhook display_pub set_custom_exc register_magics showtraceback run_code transform_cell run_cell
+    run_cell_async run_ast_nodes run_ast_async safe_execfile safe_execfile_ipy safe_run_module
     """
 )
 BOOKS = _words(

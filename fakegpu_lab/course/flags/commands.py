@@ -14,6 +14,8 @@ RUNS = frozenset({"time", "timeit", "memit"})
 _OPTIONS = re.compile(r"^(?:\s*-(?:[nrpti]\s*\d+|[tcqo]+)(?=\s|$))*\s*")
 """Those of `RUNS`. Anything else that begins with a minus is Python: ``%time -f(x)``."""
 _CONFIG = re.compile(r"InlineBackend\.\w+\s*=\s*(.+)", re.DOTALL)
+_JOINED = re.compile(r"[;&|`$><{\n]| -c")
+"""What makes another command of a line of the shell; ``%pip`` and ``%conda`` are such lines, too."""
 _EXPANDED = re.compile(r"[{$]")
 """IPython puts values of Python into such a line, except into those of `RUNS`: ``%who {f(x)}``, ``!echo $name``."""
 
@@ -39,13 +41,15 @@ def about(kind: str, arguments: list[ast.expr], gpus: set[str]) -> str:
         return "puts a command together"
     if kind in ("system", "getoutput"):
         program = words[0].strip().split(" ")[0]
-        fine = program in allowed.COMMANDS and not re.search(r"[;&|`$><{]| -c", words[0])
+        fine = program in allowed.COMMANDS and not _JOINED.search(words[0])
         return "" if fine else f"runs {words[0][:60]!r}"
     if kind == "run_cell_magic":
         return f"runs a cell inside a cell (%%{words[0]})"
     name, rest = words[0], words[1].strip() if len(words) > 1 else ""
     if name == "load_ext":
         return "" if rest in ("fakegpu_lab", "autoreload", "memory_profiler") else f"loads {rest}"
+    if name in ("pip", "conda") and _JOINED.search(rest):
+        return f"runs {f'%{name} {rest}'[:60]!r}"
     if name == "config" and rest and not _is_plain(rest):
         return f"sets %config {rest[:60]}"
     if name not in RUNS and _EXPANDED.search(rest):

@@ -23,8 +23,8 @@ EVENTS = frozenset({"exec", "marshal.loads", "pickle.find_class"})
 
 _GENERATE = {
     "fakegpu_lab": ("course/checks/", "course/grade/sandbox/", "course/cell_text/", "user_code/cell_code.py",
-                    "kernels/"),
-    "": ("dataclasses.py", "collections/__init__.py", "timeit.py"),
+                    "kernels/", "course/lesson_magics.py", "notebook/"),
+    "": ("dataclasses.py", "collections/__init__.py"),
     "torch": ("_dynamo/", "_inductor/", "_functorch/", "_library/", "fx/", "jit/", "_jit_internal.py", "library.py",
               "export/", "_export/", "onnx/"),
     "IPython": ("core/magics/execution.py", "core/magics/config.py", "core/pylabtools.py"),
@@ -32,8 +32,13 @@ _GENERATE = {
     "jinja2": ("environment.py",), "decorator.py": ("",), "triton": ("",), "numba": ("",), "numba_cuda": ("",),
 }  # fmt: skip
 """Files of packages (and of Python) that run text which they make themselves, or which the policy reads."""
-_OF_IPYTHON = frozenset({"run_code", "run_ast_nodes"})
-"""Functions of IPython's shell that run a cell."""
+_GIVEN_TEXT = {
+    ("timeit.py", "__init__"): ("stmt", "setup"),
+    ("sigutils.py", "_parse_signature_string"): ("signature_str",),
+}
+"""Functions of timeit and numba that run a text that they are given: with its place, and fine if the policy read it."""
+_OF_TIMEIT = frozenset({"", "pass", "_stmt()", "_setup()"})
+"""What stands there for a function, and for nothing."""
 _FOUND_IN = {
     "builtins": allowed.BUILTINS - allowed.MAKE_OR_REACH,
     "_codecs": frozenset({"encode"}),
@@ -49,7 +54,7 @@ _FOUND_IN = {
 
 
 def reports(
-    trusted: Callable[[CodeType], bool], lesson: Collection[str]
+    trusted: Callable[[CodeType], bool], lesson: Collection[str], read: Collection[str] = ()
 ) -> Callable[[str, tuple[Any, ...], FrameType], str]:
     """Make the function that says what is wrong with one of `EVENTS`; it says nothing where a cell did not cause it.
 
@@ -59,6 +64,8 @@ def reports(
         Whether code is that of Python, of an installed library or of this package.
     lesson
         The names of the lesson's own cells; more may be added to it.
+    read
+        The texts that the policy has read, without spaces and line breaks.
     """
 
     def report(event: str, arguments: tuple[Any, ...], frame: FrameType) -> str:
@@ -67,14 +74,19 @@ def reports(
         code = arguments[0] if arguments else None
         if event == "exec" and isinstance(code, CodeType) and trusted(code):
             return ""
-        by = ""
+        by, unread = "", False
         for one in walk(frame):
             file = one.f_code.co_filename
             if not trusted(one.f_code):
                 if file in lesson or file.startswith("<check "):
                     return ""
                 return _sentence(event, arguments, by)
-            if file.startswith("<frozen") or one.f_code.co_name == "<module>" or _generates(file, one.f_code.co_name):
+            if one is frame and (names := _GIVEN_TEXT.get((os.path.basename(file), one.f_code.co_name))):  # noqa: PTH119
+                given = ["".join(str(one.f_locals.get(name)).split()) for name in names]
+                unread = any(text not in _OF_TIMEIT and text not in read for text in given)
+                if not unread:
+                    return ""
+            if file.startswith("<frozen") or one.f_code.co_name == "<module>" or (not unread and _generates(file)):
                 return ""  # an import, or one of the list
             by = by or _name(file)
         return ""
@@ -100,8 +112,8 @@ def _may_be_found(module: str, name: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _generates(file: str, function: str) -> bool:
-    """Whether a function of an installed file runs text that it makes itself."""
+def _generates(file: str) -> bool:
+    """Whether an installed file runs text that it makes itself."""
     ours = os.path.realpath(file).removeprefix(OUR_FOLDER) if classified(file) & OURS else file
     if ours != file:
         return ours.replace(os.sep, "/").startswith(_GENERATE["fakegpu_lab"])
@@ -110,8 +122,6 @@ def _generates(file: str, function: str) -> bool:
         real = os.path.realpath(file)
         inside = real.removeprefix(STANDARD_LIBRARY).replace(os.sep, "/")
         return inside != real and inside.startswith(_GENERATE[""])
-    if installed == "IPython" and file.endswith("interactiveshell.py"):
-        return function in _OF_IPYTHON
     inside = file.replace(os.sep, "/").rpartition(f"/{installed}/")[2]
     return inside.startswith(_GENERATE.get(installed, ("\0",)))
 

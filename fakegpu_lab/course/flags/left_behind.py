@@ -55,7 +55,7 @@ class LeftBehind:
                 table.remove(hook)
                 found.append(f"a hook in {name} was in place")
         for name, hook in self._hooks.items():
-            if _own(getattr(sys, name)):
+            if _own(getattr(sys, name)) or (name == "breakpointhook" and getattr(sys, name) is not hook):
                 setattr(sys, name, hook)
                 found.append(f"sys.{name} had been replaced")
         if builtins.__import__ is not self._import:

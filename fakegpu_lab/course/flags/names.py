@@ -18,6 +18,14 @@ _PASSED_ON = frozenset(
 )
 """Builtins whose results have the items of their arguments."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+MOST_STEPS = 1_000_000
+"""From one expression to another, while the names of a submission are followed."""
+_MOST_TEXTS, _LONGEST_TEXT = 200, 10_000
+"""Texts that an expression can be, and their characters, as far as they are read."""
+
+
+class TooMuchError(Exception):
+    """The names of a submission lead to too many expressions."""
 
 
 class Names:
@@ -46,8 +54,16 @@ class Names:
         self.of_self: set[str] = set()
         self.changes: dict[str, set[int]] = {}
         self._bound: dict[str, list[ast.expr]] = {}
+        self._leads: dict[str, set[str]] = {}
         self._attributes: dict[str, list[tuple[ast.expr, frozenset[str]]]] = {}
         self._made: set[str] = set()
+        self.steps = 0
+        """How many expressions have been followed."""
+
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise TooMuchError
 
     def learn(self, tree: ast.Module | None, *, own: bool = False) -> None:
         """Remember what a cell's names stand for; with `own`, it is an answer's, and what it makes is its own."""
@@ -92,6 +108,7 @@ class Names:
                 self.paths[target.id] = path
             if own:
                 self._bound.setdefault(target.id, []).append(value)
+                self._leads.setdefault(target.id, set()).update(_names_in(value))
 
     def path(self, node: ast.expr | None) -> str:
         """What an expression names of an imported module, such as ``torch.cuda``; empty if it is something else."""
@@ -108,33 +125,18 @@ class Names:
             return path
         return ""
 
-    def reached_from(self, node: ast.AST | None, seen: frozenset[str] = frozenset()) -> set[str]:
+    def reached_from(self, node: ast.AST | None) -> set[str]:
         """The names by which an expression reaches what it stands for: ``model`` of ``[*model.parameters()][0]``."""
-        if isinstance(node, ast.Name):
-            if node.id in seen:
-                return {node.id}
-            inner = (self.reached_from(one, seen | {node.id}) for one in self._bound.get(node.id, ()))
-            return {node.id}.union(*inner)
-        if isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred, ast.NamedExpr)):
-            return self.reached_from(node.value, seen)
-        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-            return set().union(*(self.reached_from(one, seen) for one in node.elts))
-        if isinstance(node, ast.Dict):
-            return set().union(*(self.reached_from(one, seen) for one in node.values))
-        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            return set().union(*(self.reached_from(one.iter, seen) for one in node.generators))
-        if isinstance(node, ast.IfExp):
-            return self.reached_from(node.body, seen) | self.reached_from(node.orelse, seen)
-        if isinstance(node, ast.BoolOp):
-            return set().union(*(self.reached_from(one, seen) for one in node.values))
-        if isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Name) and node.func.id in (*_PASSED_ON, "type", "vars", "super", "getattr"):
-                return set().union(*(self.reached_from(one, seen) for one in node.args))
-            if isinstance(node.func, ast.Attribute) and node.func.attr in allowed.ITEMS_OF:
-                return self.reached_from(node.func.value, seen)
-        return set()
+        found = _names_in(node)
+        waiting = [*found]
+        while waiting:
+            self._step()
+            new = self._leads.get(waiting.pop(), set()) - found
+            found |= new
+            waiting += new
+        return found
 
-    def is_own(self, node: ast.AST, parameters: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
+    def is_own(self, node: ast.AST, parameters: frozenset[str], seen: dict[str, bool] | None = None) -> bool:
         """Whether the answer itself made what an expression stands for: a list, an object, a function of its own.
 
         Parameters
@@ -142,14 +144,18 @@ class Names:
         parameters
             Those of the functions around the expression, without a method's first: what they are is not known.
         """
-        root = root_of(node)
+        self._step()
+        root, seen = root_of(node), {} if seen is None else seen
         if isinstance(root, ast.Name):
-            if root.id in parameters or root.id in seen:
+            if root.id in parameters:
                 return False
             if root.id in self._made:
                 return True
-            bound = self._bound.get(root.id, [])
-            return bool(bound) and all(self.is_own(one, parameters, seen | {root.id}) for one in bound)
+            if root.id not in seen:
+                seen[root.id] = False  # what leads to itself was made nowhere
+                bound = self._bound.get(root.id, [])
+                seen[root.id] = bool(bound) and all(self.is_own(one, parameters, seen) for one in bound)
+            return seen[root.id]
         if isinstance(root, ast.Call):
             return self._makes(root, parameters, seen)
         if isinstance(root, (ast.List, ast.Tuple, ast.Set)):
@@ -159,6 +165,17 @@ class Names:
         if isinstance(root, ast.IfExp):
             return self.is_own(root.body, parameters, seen) and self.is_own(root.orelse, parameters, seen)
         return isinstance(root, (ast.Constant, ast.Dict, ast.DictComp, ast.Lambda, ast.JoinedStr, ast.BinOp))
+
+    def is_class(self, node: ast.expr) -> bool:
+        """Whether an expression is, or holds, a class: one of the notebook's own, or the type of something."""
+        names = self.reached_from(node)
+        bound = [value for name in names for value in self._bound.get(name, ())]
+        return bool(names & self.classes) or any(
+            (isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "type")
+            or (isinstance(one, ast.Attribute) and one.attr == "__class__")
+            for value in [node, *bound]
+            for one in ast.walk(value)
+        )
 
     def is_own_attribute(self, name: str) -> bool:
         """Whether an attribute of that name holds only what the answer itself made, wherever it is set."""
@@ -173,6 +190,7 @@ class Names:
         What no answer makes, such as an attribute of a library's object, is no text: that gives none. As `part` of a
         longer text, it may be one.
         """
+        self._step()
         if isinstance(node, ast.Constant):
             return [node.value] if isinstance(node.value, str) else []
         parts: list[ast.expr] = []
@@ -199,15 +217,17 @@ class Names:
         elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
             sides = [self.texts(one, parameters, seen, part=True) for one in (node.left, node.right)]
             if isinstance(node.op, ast.Mult) and any(sides):  # how often does not matter: three times show every seam
-                return [text * 3 for side in sides for text in side or ()]
+                return _as_far_as_read([text * 3 for side in sides for text in side or ()])
             left, right = sides
-            return None if left is None or right is None else [one + other for one in left for other in right]
+            if left is None or right is None or len(left) * len(right) > _MOST_TEXTS:
+                return None
+            return _as_far_as_read([one + other for one in left for other in right])
         else:
             return None
         found = [self.texts(one, parameters, seen, part=part) for one in parts]
-        return None if None in found else [text for texts in found for text in texts or ()]
+        return None if None in found else _as_far_as_read([text for texts in found for text in texts or ()])
 
-    def _makes(self, node: ast.Call, parameters: frozenset[str], seen: frozenset[str]) -> bool:
+    def _makes(self, node: ast.Call, parameters: frozenset[str], seen: dict[str, bool]) -> bool:
         """Whether a call makes something new: of a class or a function, not an accessor of what was there before."""
         func = node.func
         if "()" in self.path(node):
@@ -219,6 +239,35 @@ class Names:
         if isinstance(func, ast.Attribute):
             return bool(self.path(func)) or self.is_own(func.value, parameters, seen)
         return False
+
+
+def _names_in(node: ast.AST | None) -> set[str]:
+    """The names by which an expression itself, as it is written, reaches what it stands for."""
+    found, waiting = set[str](), [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ast.Name):
+            found.add(one.id)
+        elif isinstance(one, (ast.Attribute, ast.Subscript, ast.Starred, ast.NamedExpr)):
+            waiting.append(one.value)
+        elif isinstance(one, (ast.List, ast.Tuple, ast.Set)):
+            waiting += one.elts
+        elif isinstance(one, (ast.Dict, ast.BoolOp)):
+            waiting += one.values
+        elif isinstance(one, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            waiting += [part.iter for part in one.generators]
+        elif isinstance(one, ast.IfExp):
+            waiting += [one.body, one.orelse]
+        elif isinstance(one, ast.Call):
+            if isinstance(one.func, ast.Name) and one.func.id in (*_PASSED_ON, "type", "vars", "super", "getattr"):
+                waiting += one.args
+            elif isinstance(one.func, ast.Attribute) and one.func.attr in allowed.ITEMS_OF:
+                waiting.append(one.func.value)
+    return found
+
+
+def _as_far_as_read(texts: list[str]) -> list[str] | None:
+    return texts if len(texts) <= _MOST_TEXTS and sum(map(len, texts)) <= _LONGEST_TEXT else None
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -16,7 +16,7 @@ from fakegpu_lab.course.cell_text.bindings import declared_global, names
 from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, bound_names, syntax_error, tree_of
 from fakegpu_lab.course.cell_text.source import commands as commands_in
 from fakegpu_lab.course.flags import allowed, commands, public
-from fakegpu_lab.course.flags.names import Names, parameters_of, without_getattr
+from fakegpu_lab.course.flags.names import Names, TooMuchError, parameters_of, without_getattr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,6 +28,7 @@ _SECRET = re.compile(
 )
 _QUIET = frozenset({"print", "help", "dir", "type", "repr", "id"})
 _BY_NAME = frozenset({"getattr", "setattr", "delattr"})
+_NAMESPACES = frozenset({"globals", "locals", "exec"})
 _ERRORS = frozenset(
     name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
 )
@@ -66,11 +67,13 @@ class Policy:
         self.names = Names()
         self.used: set[str] = set()
         """Paths that the lesson itself uses."""
-        self.set = set(allowed.OF_TENSORS)
-        """Attributes that the lesson itself sets, of whatever object."""
+        self.set = {(False, name) for name in allowed.OF_TENSORS}
+        """Attributes that the lesson itself sets; with whether it does so of a class, or of any other object."""
         self.enabled, self.gpus = set[str](), set[str]()
         self.lessons: set[str] = set()
         """Names that the lesson's own cells bind."""
+        self.texts: set[str] = set()
+        """Texts that a library may run, because they have been read; without spaces and line breaks."""
         self._statements: dict[str, set[str]] = {}
         self._read = set(read)
         solved = [tree for tree in map(tree_of, solutions) if tree is not None]
@@ -82,6 +85,7 @@ class Policy:
         for tree in solved:
             looked = _Cell(self, tree)
             self._read = self.kept = self._read - looked.changed
+        self.names.steps = 0
 
     def _learn(self, tree: ast.Module) -> None:
         self.names.learn(tree)
@@ -95,7 +99,7 @@ class Policy:
                 self.used |= (imported := set(_imported(node)))
                 self.modules |= {name.split(".")[0] for name in imported}
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                self.set.add(node.attr)
+                self.set.add((self.names.is_class(node.value), node.attr))
             if isinstance(node, ast.Call):
                 words = [one.value for one in node.args if isinstance(one, ast.Constant)]
                 if len(words) == 2 and words[0] == "fakegpu":
@@ -119,10 +123,13 @@ class Policy:
         if tree is None:
             return [] if syntax_error(source) else ["is nested too deeply to be read"]
         tree = without_getattr(tree)
-        self.names.learn(tree, own=True)
         self.kept = self._read - set(later)
-        _Cell(self, tree)  # what is known at the end of a cell holds for all of it
-        found = _Cell(self, tree).found
+        try:
+            self.names.learn(tree, own=True)
+            _Cell(self, tree)  # what is known at the end of a cell holds for all of it
+            found = _Cell(self, tree).found
+        except TooMuchError:
+            return ["has names that lead too far to be read"]
         outer = declared_global(tree)
         bound = bound_names(source) | outer
         own = outer | {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
@@ -142,6 +149,7 @@ class _Cell(ast.NodeVisitor):
         self.found: set[str] = set()
         self.changed: set[str] = set()
         self._around: list[ast.AST] = []
+        self._selves: dict[ast.AST, str] = {}
         self._own = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
         self._own |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)} | names(tree)
         self._own |= {one.name for one in ast.walk(tree) if isinstance(one, (*_FUNCTION[:2], ast.ClassDef))}
@@ -190,8 +198,7 @@ class _Cell(ast.NodeVisitor):
             yield "uses get_ipython"
         quiet = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in _QUIET
         if path and isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute):
-            if path in allowed.COPIES_NAMES and not called:
-                yield f"passes {path} on"
+            yield self._passes_on(node, path)
             if self._is_refused(path):
                 yield f"uses {path}"
             elif (
@@ -207,7 +214,7 @@ class _Cell(ast.NodeVisitor):
         load = isinstance(node.ctx, ast.Load)
         if name in allowed.FRAMES:
             yield f"reads {name}"
-        elif (name in allowed.SHELL and "get_ipython" in text) or name in ("ast_transformers", "magics_manager"):
+        elif name in allowed.SHELL:
             yield f"changes how cells run (.{name})"
         elif (
             name in allowed.BOOKS
@@ -215,6 +222,8 @@ class _Cell(ast.NodeVisitor):
             and (_MACHINE.search(text) or "()" in path or name in allowed.ONLY_BOOKS)
         ):
             yield f"reaches into the simulated machine's internal records (.{name})"
+        elif name in _BY_NAME | _NAMESPACES and load:
+            yield f"uses {name} as a value"
         elif name in allowed.MODULE_NAMES or name == "get_ipython":
             yield f"reaches {text}.{name}"
         elif name.startswith("__"):
@@ -235,8 +244,7 @@ class _Cell(ast.NodeVisitor):
             yield self._formats(node)
         if load:
             yield self._of_another(node)
-            if path in allowed.COPIES_NAMES and not (isinstance(self._parent, ast.Call) and self._parent.func is node):
-                yield f"passes {path} on"
+            yield self._passes_on(node, path)
         if name.startswith("register_module_"):
             yield f"sets a hook on all modules ({name})"
         if not load:
@@ -250,11 +258,20 @@ class _Cell(ast.NodeVisitor):
             return ""  # what the name of a parameter stands for does not matter: no module has a `grad`
         if path:
             return "" if path.startswith(allowed.SETTINGS) else f"assigns to {ast.unparse(node)}"
-        if node.attr in self._policy.set or self._is_of_self(node.value):
+        if (self._names.is_class(node.value), node.attr) in self._policy.set or self._is_of_self(node.value):
             return ""
         if self._names.is_own(node.value, self._parameters):
             return ""
         return f"sets {ast.unparse(node)[:60]}, which the answer did not make"
+
+    def _passes_on(self, node: ast.expr, path: str) -> str:
+        """What takes a text, or names of attributes, is called where it stands: only there is seen what it is given."""
+        parent = self._parent
+        called = isinstance(parent, ast.Call) and parent.func is node
+        decorates = path in allowed.DECORATES and getattr(parent, "decorator_list", [None])[-1] is node
+        return (
+            "" if path not in {*allowed.COPIES_NAMES, *allowed.RUN_TEXT} or called or decorates else f"passes {path} on"
+        )
 
     def _is_of_self(self, node: ast.expr) -> bool:
         """Whether something is the object that the method around is called on, or what the answer put into it."""
@@ -284,6 +301,12 @@ class _Cell(ast.NodeVisitor):
         if at < 0:
             return ""
         method, owner = self._around[at], self._around[at - 1]
+        if method not in self._selves:
+            self._selves[method] = self._first_of(method, owner)
+        return self._selves[method]
+
+    def _first_of(self, method: ast.AST, owner: ast.AST) -> str:
+        """The first parameter of a method, if it stands for the object throughout."""
         assert isinstance(method, _FUNCTION[:2])
         assert isinstance(owner, ast.ClassDef)
         given = [*method.args.posonlyargs, *method.args.args]
@@ -317,12 +340,7 @@ class _Cell(ast.NodeVisitor):
     def _of_another(self, node: ast.Attribute) -> str:
         """A method that sets or reaches into its object, taken from its class: it could be given any object."""
         value = node.value
-        of_class = (
-            (isinstance(value, ast.Call) and ast.unparse(value.func) == "type")
-            or (isinstance(value, ast.Attribute) and value.attr == "__class__")
-            or bool(self._names.reached_from(value) & self._names.classes)
-        )
-        if node.attr not in self._names.of_self or not of_class:
+        if node.attr not in self._names.of_self or not self._names.is_class(value):
             return ""
         call = self._parent
         if isinstance(call, ast.Call) and call.func is node and call.args:
@@ -408,9 +426,15 @@ class _Cell(ast.NodeVisitor):
             into = [*node.args[1:2], *([named["namespace"]] if "namespace" in named else [])]
             if not all(self._names.is_own(one, self._parameters) for one in into):
                 yield f"sets attributes by their names ({name})"
-        if isinstance(style := named.get("style"), ast.Constant) and style.value == "{":
-            given_texts = [self._names.texts(one, self._parameters) for one in [*node.args, *named.values()]]
-            if any(one is None or any(map(_reaches, one)) for one in given_texts):
+        formats = [*node.args, *named.values()] if name in allowed.FORMAT or "style" in named else []
+        formats += [named[key] for key in ("bar_format", "fmt") if key in named]
+        if isinstance(func, ast.Attribute) and name in ("replace", "translate"):
+            held = self._names.texts(func.value, self._parameters) or ()
+            if any("{" in one and "." in one for one in held):
+                yield f"formats a text that is put together ({name})"
+        for given_text in formats:
+            texts = self._names.texts(given_text, self._parameters)
+            if not isinstance(given_text, ast.Lambda) and (texts is None or any(map(_reaches, texts))):
                 yield f"formats a text that is put together ({name})"
         if isinstance(func, ast.Attribute) and (
             name in allowed.CHANGING or (name.endswith("_") and not name.startswith("_"))
@@ -442,7 +466,9 @@ class _Cell(ast.NodeVisitor):
             if isinstance(given, ast.Constant) and isinstance(given.value, str):
                 yield from self._text(given.value, node.lineno)
             elif not (
-                isinstance(given, ast.Lambda) or (isinstance(given, ast.Name) and given.id in self._names.functions)
+                isinstance(given, ast.Lambda)
+                or (isinstance(given, ast.Name) and given.id in self._names.functions)
+                or (isinstance(given, ast.Constant) and given.value is None)
             ):
                 yield f"runs text as code ({path})"
         if None in named or any(isinstance(one, ast.Starred) for one in node.args):
@@ -456,6 +482,7 @@ class _Cell(ast.NodeVisitor):
         if tree is None:
             yield f"runs a text that cannot be read ({text[:40]!r})"
             return
+        self._policy.texts.add("".join(text.split()))
         tree = without_getattr(tree)
         self._names.learn(tree, own=True)
         inner = _Cell(self._policy, tree, line)
@@ -474,7 +501,11 @@ class _Cell(ast.NodeVisitor):
         if public.hidden_names(name.value):
             return f"calls {ast.unparse(node)[:80]}"
         changes = isinstance(node.func, ast.Name) and node.func.id != "getattr"
-        if not changes or self._names.is_own(owner, self._parameters) or name.value in self._policy.set:
+        if (
+            not changes
+            or self._names.is_own(owner, self._parameters)
+            or (self._names.is_class(owner), name.value) in self._policy.set
+        ):
             return self._change(owner) if changes else ""
         return f"calls {ast.unparse(node)[:80]}"
 
@@ -496,6 +527,15 @@ class _Cell(ast.NodeVisitor):
             yield f"names {node.value[:60]!r}"
         elif "{" in node.value and _reaches(node.value):
             yield f"formats attributes ({node.value[:60]!r})"
+        elif node.value == "bar_format" or (_is_piece(node.value) and not self._is_shown(node)):
+            yield f"formats a text that is put together ({node.value[:60]!r})"
+
+    def _is_shown(self, node: ast.Constant) -> bool:
+        """Whether a text is only shown, not a format of anything: a comment in quotes, a printed line, a label."""
+        calls = [one.func for one in self._around if isinstance(one, ast.Call)]
+        return isinstance(self._parent, ast.Expr) or any(
+            getattr(func, "id", getattr(func, "attr", "")) in allowed.SHOW for func in calls
+        )
 
     def _annotation(self, node: ast.expr | None) -> Iterator[str]:
         """An annotation that is a text: libraries evaluate it."""
@@ -571,7 +611,19 @@ def _reaches(text: str) -> bool:
     except ValueError:
         return False
     words = [word for field in fields for word in re.split(r"[.\[\]]", field)[1:]]
-    return any(word.startswith("_") or word in allowed.FRAMES | allowed.MODULE_NAMES for word in words)
+    return any(
+        word.startswith(("_", "gi_", "tb_", "cr_", "ag_", "f_")) or "%" in word or word in allowed.MODULE_NAMES
+        for word in words
+    )
+
+
+def _is_piece(text: str) -> bool:
+    """Whether a text can be a part of a format string, and none by itself: its braces do not match."""
+    try:
+        list(string.Formatter().parse(text))
+    except ValueError:
+        return "{" in text
+    return False
 
 
 def _assigned(tree: ast.Module) -> set[str]:

@@ -11,18 +11,19 @@ import _thread
 import builtins
 import collections
 import contextlib
-import importlib
+import importlib.util
 import mmap
 import os
 import sys
 import threading
 import types
 import typing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.flags import evaluated
 from fakegpu_lab.course.flags.contents import CODE_PARTS, Contents
-from fakegpu_lab.user_code.frames import OWN, PYTHON, classified, walk
+from fakegpu_lab.user_code.frames import OURS, OWN, PYTHON, classified, package, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -236,6 +237,8 @@ _NEVER_NEEDED = _THREADS | {
     "cpython.run_interactivehook",
 }
 """Events of Python's audit hooks that no exercise causes by itself; libraries do."""
+_FRAMES = frozenset({"gi_frame", "cr_frame", "ag_frame", "tb_frame"})
+_FORMATTING = (os.path.join("logging", "__init__.py"), "string.py")  # noqa: PTH118
 _OF_FUNCTIONS = (*CODE_PARTS, "__class__", "__bases__", "__globals__")
 
 _MAKE_CLASSES = frozenset([typing.__file__, collections.__file__])
@@ -254,6 +257,20 @@ def _asked_by_cell(frame: types.FrameType | None) -> bool:
     return False
 
 
+def _looks_at_frames(code: types.CodeType) -> bool:
+    """Whether code is of what reads frames by itself; others are made to by a format string."""
+    name = code.co_filename
+    ours = classified(name) & (PYTHON | OURS) or package(name) in ("torch", "IPython", "numba", "triton")
+    return trusted(code) and bool(ours) and not name.endswith(_FORMATTING)
+
+
+def _tools() -> frozenset[str]:
+    """The assembler of Triton's package, which its compiler starts once for each kernel."""
+    package_of_triton = importlib.util.find_spec("triton")
+    folders = package_of_triton.submodule_search_locations if package_of_triton is not None else None
+    return frozenset(str(path) for folder in folders or () for path in Path(folder).glob("backends/nvidia/bin/ptxas*"))
+
+
 def watch(
     report: Callable[[str], None],
     hide: list[str],
@@ -262,6 +279,7 @@ def watch(
     *,
     threads: bool = True,
     lesson: Collection[str] = (),
+    read: Collection[str] = (),
 ) -> None:
     """Report, and mostly refuse, what an exercise never needs. This lasts until the process ends.
 
@@ -279,13 +297,16 @@ def watch(
         Whether to report threads of the notebook's own.
     lesson
         The names of the lesson's own cells, which may run text; more may be added to it.
+    read
+        The texts that the policy has read: libraries may run these.
     """
     started = mmap.mmap(-1, 8)  # shared with every forked child
     state = {"quiet": False}
     reported: set[str] = set()
     hidden = tuple(os.path.realpath(path) for path in hide)
     pid = os.getpid()
-    evaluated_by = evaluated.reports(trusted, lesson)
+    evaluated_by = evaluated.reports(trusted, lesson, read)
+    tools = _tools()
 
     def report_once(sentence: str) -> None:
         if sentence not in reported and os.getpid() == pid:
@@ -296,6 +317,8 @@ def watch(
         if state["quiet"]:
             return
         if event in ("os.fork", "os.forkpty", "subprocess.Popen", "os.posix_spawn", "os.system"):
+            if arguments and arguments[0] in tools:
+                return
             count = int.from_bytes(started[:8], "little") + 1
             started[:8] = count.to_bytes(8, "little")
             if count > forks:
@@ -317,6 +340,13 @@ def watch(
                 sentence = evaluated_by(event, arguments, sys._getframe(1))
             if sentence:
                 report_once(sentence)
+        elif event == "object.__getattr__":
+            if arguments[1] in _FRAMES:
+                with _unwatched(state):
+                    frame = sys._getframe(1)
+                    odd = not _looks_at_frames(frame.f_code) and any(not trusted(one.f_code) for one in walk(frame))
+                if odd:
+                    report_once(f"read {arguments[1]}")
         elif event in _REFUSED or event in _NEVER_NEEDED or event.startswith("ctypes."):
             with _unwatched(state):
                 theirs = _asked_by_cell(sys._getframe(1))

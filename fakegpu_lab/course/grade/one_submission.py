@@ -98,6 +98,7 @@ def _run(
     flags |= _suspicious(policy, repaired)
     files = {**brought, **lesson.files}
     about: dict[str, Any] = {"given": list(lesson.files), "read": sorted(lesson.read), "allow": lesson.allow}
+    about["texts"] = sorted(policy.texts)
     sandbox = Sandbox(files, limits, hide, name=lesson.name, **about)
     answered: bool | None = None
     examiner = Examiner(lesson)

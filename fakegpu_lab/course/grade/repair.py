@@ -18,6 +18,10 @@ Placed: TypeAlias = "list[tuple[str | None, dict[str, Any]]]"
 """Submitted cells in order, each with the grade_id of the lesson's cell that it is, or None."""
 
 
+MOST_CELLS, MOST_TEXT = 1000, 500_000
+"""Cells of a notebook that is graded, and the characters in them; the lessons' own have some dozens, and 50,000."""
+
+
 class UnreadableError(Exception):
     """The submitted file is not a notebook, or has nothing in it.
 
@@ -94,7 +98,13 @@ def read(raw: bytes) -> list[dict[str, Any]]:
         raise UnreadableError("unreadable", "the notebook has format 3, of 2014: open it in Jupyter and save it again")
     if not isinstance(cells, list):
         raise UnreadableError("unreadable", "the file is JSON, but not a notebook")
-    found = [_cell(cell) for cell in cells if isinstance(cell, dict)]
+    found = [_cell(cell) for cell in cells[: MOST_CELLS + 1] if isinstance(cell, dict)]
+    long = sum(len(cell["source"]) for cell in found if cell["type"] == "code" or cell["id"])
+    if len(found) > MOST_CELLS or long > MOST_TEXT:
+        said = f"{len(cells):,} cells with {long:,} characters of code in those that were looked at"
+        raise UnreadableError(
+            "unreadable", f"the notebook has {said}: at most {MOST_CELLS:,} and {MOST_TEXT:,} are graded"
+        )
     if not any(cell["source"].strip() for cell in found):
         raise UnreadableError("empty", "the notebook has no cells with anything in them")
     return found

@@ -140,19 +140,16 @@ class Values:
 
     def store(self, key: str, name: str | None, place: Place, value: Tensor) -> None:
         """Store, at the end; later nodes read the value itself."""
-        place = self._without_reduced(place)
-        value = value if isinstance(value, torch.Tensor) else torch.tensor(value)
-        self._kept[key] = value, self._stored_range, place
+        sizes = self._stored(place)
+        self._kept[key] = value, sizes, place
         if name is not None:
-            self._stores.append((False, name, place, self._stored_range, value))
+            self._stores.append((False, name, place, sizes, value))
 
-    def _without_reduced(self, place: Place) -> Place:
-        """A reduction is stored once, not at each index that it is over."""
-        self._stored_range = self._range
+    def _stored(self, place: Place) -> tuple[int, ...]:
+        """The range that is stored: a reduction is stored once, not at each index that it is over."""
         if isinstance(place, tuple) and not any(place[1][dim] for dim in self._reduced):
-            ones = (1,) * len(self._reduced)
-            self._stored_range = (*self._range[: len(self._range) - len(self._reduced)], *ones)
-        return place
+            return tuple(1 if dim in self._reduced else size for dim, size in enumerate(self._range))
+        return self._range
 
     def add_to(self, key: str, name: str, place: Place, value: Tensor) -> None:
         """Add to memory, by atomic operations."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from functools import lru_cache, wraps
+from functools import cache, lru_cache, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,9 +81,16 @@ def of(source: str) -> Callable[[Values], None] | None:
 def _path(source: str) -> Path:
     """Where the function is kept: by the kernel's parameters and body, since its name comes later."""
     kernel = re.split(r"^def [^\s(]+\(", source, maxsplit=1, flags=re.MULTILINE)[-1]
-    key = hashlib.sha256(kernel.rstrip().encode()).hexdigest()
+    key = hashlib.sha256(_language() + kernel.rstrip().encode()).hexdigest()
     folder = import_module("torch._inductor.runtime.cache_dir_utils").cache_dir()
     return Path(folder) / "fakegpu_lab" / key[:2] / f"{key}.py"
+
+
+@cache
+def _language() -> bytes:
+    """What printed functions depend on beside the kernel: other versions of this package print and run other ones."""
+    here = Path(__file__)
+    return here.read_bytes() + here.with_name("values.py").read_bytes()
 
 
 def _printed(kernel: Any, four: bool) -> Iterator[str]:

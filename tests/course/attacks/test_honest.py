@@ -1,7 +1,7 @@
 """Honest notebooks in styles that differ: none has a flag, and what is solved has its points.
 
 All are read as the policy reads them. One of the first lesson, with the styles mixed, is graded here with the real
-command, and one of lesson 10 where its libraries are installed; ``make honest`` grades all.
+command, and one each of lessons 10 and 11 where their libraries are installed; ``make honest`` grades all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_the_policy_finds_nothing_in_honest_notebooks(name: str) -> None:
         assert not found, (submission.student, found)
 
 
-@pytest.mark.parametrize("name", [LESSONS[0], "10-kernels"])
+@pytest.mark.parametrize("name", [LESSONS[0], "10-kernels", "11-compile"])
 def test_an_honest_notebook_has_its_points_and_no_flag(name: str, tmp_path: Path) -> None:
     material = Material(name)
     if absent := extras.missing(material.yaml.all_needs):

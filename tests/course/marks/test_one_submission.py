@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from fakegpu_lab.course.flags.policy import Policy
-from fakegpu_lab.course.grade import one_submission
+from fakegpu_lab.course.grade import one_submission, repair
 from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
 from fakegpu_lab.course.grade.one_submission import _suspicious_files, _tampered, _what_was_wrong, grade
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
@@ -197,6 +197,13 @@ def test_a_file_that_is_no_notebook(answers: dict[str, dict[str, Any]]) -> None:
     assert FakeSandbox.made == []
 
 
+@pytest.mark.parametrize("texts", [["x"] * 1001, ["x" * 100_000] * 6])
+def test_a_notebook_with_too_much_in_it_is_not_read(texts: list[str]) -> None:
+    cells = [{"cell_type": "code", "source": text} for text in texts]
+    with pytest.raises(repair.UnreadableError, match=r"cells with .* characters of code"):
+        repair.read(json.dumps({"cells": cells}).encode())
+
+
 def test_only_the_students_own_cells_and_files_are_read(answers: dict[str, dict[str, Any]]) -> None:
     assert graded().flags == ["seen"]
     files = {"helper.py": b"import ctypes", "data.csv": b"2", "data.py": b"x = 1", "__pycache__/x.cpython-311.pyc": b""}
@@ -206,7 +213,7 @@ def test_only_the_students_own_cells_and_files_are_read(answers: dict[str, dict[
     assert sandbox.files == {"helper.py": b"import ctypes", "data.csv": b"1", "data.py": b"x = 1"}, (
         "the lesson's come first"
     )
-    assert sandbox.how == {"name": "one", "given": ["data.csv"], "read": [], "allow": []}
+    assert sandbox.how == {"name": "one", "given": ["data.csv"], "read": [], "allow": [], "texts": []}
     assert graded(handed_in(setup="import ctypes", move="x = 1", late="y = 1")).flags == ["seen"], (
         "it has its text back"
     )

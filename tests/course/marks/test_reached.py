@@ -7,6 +7,7 @@ import ast
 import pytest
 
 from fakegpu_lab.course.cell_text.reached import calls
+from fakegpu_lab.course.expect.attempt import called
 
 
 def reached(text: str, elsewhere: set[str] | None = None) -> bool:
@@ -104,6 +105,23 @@ def test_dead_code_is_not_reached(text: str) -> None:
 )
 def test_everything_else_is(text: str) -> None:
     assert reached(text, set())
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("class A:\n    def wait(self): return 1\na = A()\na.wait()", False),
+        ("class A:\n    def wait(self): return 1\nA().wait()", False),
+        ("a.wait = print\na = 1\na.wait()", False),
+        ("def wait(): return 1\nwait()", False),
+        ("def wait(): torch.cuda.wait()\nwait()", True),
+        ("class A:\n    def wait(self): self.event.wait", False),
+        ("def f(event): event.wait()\nf(1)", True),
+    ],
+)
+def test_a_function_of_one_s_own_is_not_the_library_s(text: str, counts: bool) -> None:
+    found = [name for name, _ in called(ast.parse(text), reached=True) if name.split(".")[-1] == "wait"]
+    assert bool(found) is counts
 
 
 def test_functions_may_be_called_from_elsewhere() -> None:

@@ -46,7 +46,9 @@ class Process:
 @pytest.fixture(scope="module")
 def process() -> Iterator[Process]:
     files = {"data.csv": b"1,2\n", "helper.py": b"x = 1\n", "sub/more.csv": b"3\n"}
-    with Sandbox(files, Limits(), [], given=["data.csv", "sub/more.csv"], read=["data", "rows"]) as sandbox:
+    with Sandbox(
+        files, Limits(), [], given=["data.csv", "sub/more.csv"], read=["data", "rows"], texts=["sum(range(9))"]
+    ) as sandbox:
         yield Process(sandbox)
 
 
@@ -148,6 +150,13 @@ RUN_TEXT = {
     "import pickle\ntry: pickle.loads(b'\\x80\\x04ctorch\\nos.system\\n.')\nexcept AttributeError: pass": (
         "loaded a pickle that brings torch.os.system"
     ),
+    "import timeit\nlist(map(timeit.timeit, ['1 + 1'], ['pass'], [timeit.default_timer], [1]))": (
+        "ran a text as code (timeit)"
+    ),
+    "get_ipython().run_cell('shown = 1')": "ran a text as code (IPython)",
+    "import logging\ndef told():\n"
+    "    yield logging.Formatter('{x.gi_frame}', None, '{').format(logging.makeLogRecord({'x': box[0]}))\n"
+    "box = [None]\nbox[0] = told()\nnext(box[0])": "read gi_frame",
     "import marshal\nmarshal.loads(marshal.dumps(1))": "loaded compiled code",
 }
 RUN_NO_TEXT = """
@@ -192,6 +201,14 @@ torch.jit.script(torch.nn.Linear(2, 2))
 def test_text_that_a_library_runs_is_reported_whatever_its_function_is_called(process: Process, text: str) -> None:
     process.cell(text)
     assert RUN_TEXT[text] in process.sandbox.flags
+
+
+def test_a_breakpoint_calls_nothing(process: Process) -> None:
+    process.cell("import os\nos.environ['PYTHONBREAKPOINT'] = 'builtins.globals'\nstopped = breakpoint()")
+    message = process.check("expect.equal(stopped, 'mine')")
+    assert (saw(message), message["left"]) == ([None], [])
+    process.cell("import sys, os\nsys.breakpointhook = os.getpid")
+    assert process.check("expect.true(True)")["left"] == ["sys.breakpointhook had been replaced"]
 
 
 def test_what_libraries_generate_honestly_is_not_reported(process: Process) -> None:
@@ -334,6 +351,15 @@ def test_an_object_of_an_own_class_is_named_unless_the_lesson_has_the_class(proc
     text = "expect.equal(loader.workers, 'mine')"
     assert process.check(text)["left"] == ["the check read .workers of an object of the answer's own class Loader"]
     assert process.check(text, classes=["Loader"])["left"] == []
+
+
+def test_a_class_of_the_lesson_is_known_by_itself_not_by_its_name(process: Process) -> None:
+    process.cell("from dataclasses import dataclass\n@dataclass\nclass Choice:\n    gpus: int", "given")
+    process.cell("from collections import namedtuple\nmine = namedtuple('Choice', 'gpus')(8)\ntheirs = Choice(8)")
+    found = process.check("expect.equal(theirs.gpus, 'mine')", classes=["Choice"])
+    assert (saw(found), found["left"]) == ([8], [])
+    found = process.check("expect.equal(mine.gpus, 'mine')", classes=["Choice"])
+    assert "the check read .gpus of an object of the answer's own class Choice" in found["left"]
 
 
 def test_a_class_that_a_library_has_under_another_name_is_not_the_answer_s(process: Process) -> None:

@@ -143,11 +143,14 @@ class _Runner:
         """Let the notebook have what the check's visible lines made; remove what was left behind."""
         notebook, names, result = self.shell.user_ns, self.names, dict[str, Any]()
         try:
-            answered = self.observation.end()
+            own = {
+                (kind.__qualname__, attribute)
+                for kind, attribute in self.observation.end()
+                if kind.__qualname__ not in job["classes"] or self.bound.get(kind.__qualname__, kind) is not kind
+            }
             result["left"] = [
                 f"the check read .{attribute} of an object of the answer's own class {name}"
-                for name, attribute in sorted(answered)
-                if name not in job["classes"]
+                for name, attribute in sorted(own)
             ]
             if not job["exercise"]:
                 value = _value(job, names)
@@ -213,6 +216,7 @@ def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[s
         "no network" not in in_force,
         threads="threading" not in settings["allow"],
         lesson=runner.lesson,
+        read=frozenset(settings["texts"]),
     )
     del report, commands, settings, in_force, streams, source, notes, shared  # a cell's frames lead to this one
     while True:

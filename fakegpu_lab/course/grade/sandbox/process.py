@@ -38,7 +38,9 @@ GRACE_SECONDS = 3.0
 ASLEEP = 3.0
 """Seconds asleep allowed for each second of processor time."""
 TOLD_BYTES = 256 * MIB
-"""The most that one check may report of what it saw."""
+"""The most that one check may report of what it saw,"""
+TOLD_ITEMS = 2_000_000
+"""and of how many numbers and texts: each takes a hundred times its place when it is read."""
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "SYSTEMROOT", "VIRTUAL_ENV", "COVERAGE_PROCESS_START")
 
 
@@ -95,6 +97,8 @@ class Sandbox:
         Names that the lesson's cells make and its checks read.
     allow
         What the lesson lets exercises use that is reported otherwise: ``"threading"``.
+    texts
+        What the policy has read of the texts that libraries run, without spaces and line breaks.
     bubblewrap, namespaces
         Whether to confine it by these, the first that works (Linux).
     """
@@ -109,6 +113,7 @@ class Sandbox:
         given: Sequence[str] = (),
         read: Sequence[str] = (),
         allow: Sequence[str] = (),
+        texts: Sequence[str] = (),
         bubblewrap: bool = True,
         namespaces: bool = True,
     ) -> None:
@@ -133,6 +138,7 @@ class Sandbox:
             "allow": list(allow),
             "given_files": list(given),
             "read": list(read),
+            "texts": list(texts),
             "modules": {path: sha256(text).hexdigest() for path, text in files.items() if path.endswith(".py")},
             "path": [path for path in sys.path if path and Path(path).is_absolute()],
             "limits": limits.model_dump(),
@@ -205,6 +211,7 @@ class Sandbox:
         number = self._numbers["down"]
         self._numbers["down"] += 1
         told: list[str] = []
+        items = 0
         self.spent.look(self._tree())
         used, asleep = self.spent.processor, self.spent.asleep
         try:
@@ -223,7 +230,8 @@ class Sandbox:
                     break
                 if "told" in message:
                     told.append(message["told"])
-                    if sum(map(len, told)) > TOLD_BYTES:
+                    items += str(message["told"]).count(",")
+                    if sum(map(len, told)) > TOLD_BYTES or items > TOLD_ITEMS:
                         self._kill()
                         raise EndedError("output", "a check saw more than can be reported")
                 continue

@@ -150,6 +150,10 @@ def frames(error: BaseException) -> list[str]:
     return shown[-8:] + traceback.format_exception_only(type(error), error)
 
 
+def no_debugger(*_: object, **named: object) -> None:
+    """Do nothing at a ``breakpoint()``: nobody is there, and ``PYTHONBREAKPOINT`` could name any function."""
+
+
 def start(outputs: Outputs) -> GradingShell:
     """Make the process's IPython; `outputs` collects what cells print and display."""
     from traitlets.config import Config
@@ -161,6 +165,7 @@ def start(outputs: Outputs) -> GradingShell:
     shell.kept = shell.display_pub.kept = shell.displayhook.kept = outputs
     shell.display_formatter.active_types = list(SHOWN)
     sys.stdout, sys.stderr = Stream(outputs, "stdout"), Stream(outputs, "stderr")
+    sys.breakpointhook = no_debugger
     shell.user_ns["__name__"] = "__main__"
     started: GradingShell = shell
     return started
