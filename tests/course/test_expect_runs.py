@@ -25,6 +25,17 @@ def sends(count: int) -> list[torch.Tensor]:
     return [torch.ones(256, 256).to("cuda") for _ in range(count)]
 
 
+def test_a_recording_of_a_check_has_nothing_of_what_was_in_the_queue() -> None:
+    text = """
+big = torch.ones(1024, 1024, device="cuda")
+with lab.record() as empty: torch.cuda.synchronize()
+for _ in range(50): big @ big
+with lab.record() as baseline: torch.cuda.synchronize()
+expect.at_most(baseline.elapsed, 2 * empty.elapsed + 1e-5)
+"""
+    assert checking.run(text, {"torch": torch, "lab": lab}, "first").record.score == 1
+
+
 def test_transfers_are_counted_by_direction_and_bytes() -> None:
     with lab.record() as trace:
         (x,) = sends(1)
