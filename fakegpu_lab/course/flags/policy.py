@@ -637,14 +637,5 @@ def arguments(node: ast.Call) -> str:
     return ", ".join(map(ast.unparse, [*node.args, *(keyword.value for keyword in node.keywords)]))
 
 
-def _makes_a_class(node: ast.Call) -> bool:
-    """Whether a call is ``type(name, bases, names)``, or one of a metaclass under another name."""
-    if len(node.args) != 3:
-        return False
-    func, bases, parts = node.func, node.args[1], node.args[2]
-    of_type = ast.unparse(func) == "type" or (isinstance(func, ast.Call) and ast.unparse(func.func) == "type")
-    return of_type or (isinstance(bases, ast.Tuple) and isinstance(parts, (ast.Dict, ast.DictComp)))
-
-
 def _is_true(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
