@@ -25,9 +25,10 @@ from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 
 import fakegpu_lab
+from fakegpu_lab.course.lessons import extras
+from fakegpu_lab.course.lessons.lesson import load
 from fakegpu_lab.course.lessons.release import released
 
 CACHE = Path(__file__).resolve().parents[1] / ".executed"
@@ -41,8 +42,6 @@ LEAST = 8
 
 _MARKED = re.compile(r"### BEGIN (?:SOLUTION|HIDDEN TESTS)\n(.*?)### END", re.DOTALL)
 _SECONDS = 300
-_OPTIONAL = ("triton", "numba")
-"""Packages that a lesson may need, and that the website is also built without."""
 
 
 def executed(source: Path) -> tuple[Any, str]:
@@ -51,17 +50,14 @@ def executed(source: Path) -> tuple[Any, str]:
     Raises
     ------
     CellExecutionError
-        A cell fails, and not because an optional package is missing.
+        A cell fails.
     """
+    missing = extras.missing(load(source.parent).all_needs)
+    if missing:
+        return unexecuted(source), f"This page has no outputs: {missing[0]} is not installed where it was made."
     cached = CACHE / f"{source.stem}-{digest(*_files(source.parent))}.ipynb"
     if not cached.is_file():
-        try:
-            shown = without_solutions(_run(source), nbformat.read(source, as_version=4))
-        except CellExecutionError as error:
-            missing = _missing(error)
-            if not missing:
-                raise
-            return unexecuted(source), f"This page has no outputs: {missing} is not installed where it was made."
+        shown = without_solutions(_run(source), nbformat.read(source, as_version=4))
         CACHE.mkdir(exist_ok=True)
         for old in CACHE.glob(f"{source.stem}-*.ipynb"):
             old.unlink()
@@ -145,11 +141,6 @@ def _run(source: Path) -> Any:
     return notebook
 
 
-def _missing(error: CellExecutionError) -> str:
-    """The optional package that a cell failed for, if that is why it failed."""
-    return next((name for name in _OPTIONAL if name in str(error) and find_spec(name) is None), "")
-
-
 def digest(*files: Path) -> str:
     """Of everything that decides what a program in these files prints."""
     found = hashlib.sha256(f"{_environment()} {_package()}".encode())
@@ -160,7 +151,7 @@ def digest(*files: Path) -> str:
 
 def _environment() -> str:
     versions = {name: metadata.version(name) for name in ("torch", "plotly", "nbgrader")}
-    return f"{platform.python_version()} {versions} {[name for name in _OPTIONAL if find_spec(name)]}"
+    return f"{platform.python_version()} {versions} {[name for name in ('triton', 'numba') if find_spec(name)]}"
 
 
 @lru_cache(maxsize=1)
