@@ -14,6 +14,8 @@ if triton_version.missing() is not None:
 
 from fakegpu_lab.kernels.fused_loops.values import Values
 
+pytestmark = pytest.mark.usefixtures("compiling")
+
 PROGRAMS = {
     "broadcast": lambda x, i: (x * 2 + x[0]).sin().unsqueeze(1) + x.t().reshape(16, 24).exp(),
     "sums": lambda x, i: (x.sum(1), (x * x).mean(), x.max(0).values, x.argmin(1), (x > 0).any(0), x.amin()),
@@ -40,14 +42,6 @@ PROGRAMS = {
         torch.randint_like(i, 3, 90),
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def fresh(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
-    lab.enable("a100")
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -12,13 +12,7 @@ from fakegpu_lab.driver.compile import triton_version
 if triton_version.missing() is not None:
     pytest.skip(triton_version.missing() or "", allow_module_level=True)
 
-
-@pytest.fixture(autouse=True)
-def fresh(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
-    lab.enable("a100")
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("compiling")
 
 
 def recorded(call):

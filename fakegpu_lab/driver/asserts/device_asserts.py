@@ -87,29 +87,28 @@ def _report(device: Device) -> Exception:
 
 def illegal_access(device: Device, sentence: str) -> None:
     """Record that a kernel on `device` accessed memory that is not its own; raises at once if launches are blocking."""
-    if device.fault is None:
-        device.fault = IllegalAccess((sentence,))
-    if blocking:
-        raise _report(device)
+    _note(device, IllegalAccess((sentence,)))
 
 
 def assert_failed(device: Device, line: str) -> None:
     """Record that a kernel of a program's own has failed an assert; raises at once if launches are blocking."""
-    if device.fault is None:
-        device.fault = (line,)
-    if blocking:
-        raise _report(device)
+    _note(device, (line,))
 
 
 def fail(device: Device, failure: Failure) -> None:
     """Record that a kernel on `device` failed an assert; raises at once if launches are blocking."""
     if graph_capture.current_capture() is not None:
         return  # a captured kernel does not run
+    lines = [site.text(block, thread) for site, block, thread in failure.first]
+    if failure.total > len(lines):
+        lines.append(f"... and {failure.total - len(lines):,} more threads")
+    _note(device, tuple(lines))
+
+
+def _note(device: Device, fault: tuple[str, ...]) -> None:
+    """Keep the first fault of a device; raises it at once if launches are blocking."""
     if device.fault is None:
-        lines = [site.text(block, thread) for site, block, thread in failure.first]
-        if failure.total > len(lines):
-            lines.append(f"... and {failure.total - len(lines):,} more threads")
-        device.fault = tuple(lines)
+        device.fault = fault
     if blocking:
         raise _report(device)
 

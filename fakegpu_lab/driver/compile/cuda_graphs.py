@@ -64,9 +64,8 @@ class _Captured:
 
     def _copy(self, inputs: list[Any]) -> None:
         places = [i for i, kept in enumerate(self.inputs) if kept is not inputs[i] and i not in self.fixed]
-        pairs = [(self.inputs[i], inputs[i]) for i in places]
-        if pairs:
-            torch._foreach_copy_([kept for kept, _ in pairs], [one for _, one in pairs])
+        if places:
+            torch._foreach_copy_([self.inputs[i] for i in places], [inputs[i] for i in places])
 
     def fits(self, inputs: list[Any]) -> bool:
         """Whether the fixed inputs are where they were, and nobody holds an output."""

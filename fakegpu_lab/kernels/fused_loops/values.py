@@ -7,6 +7,7 @@ precision is computed in float32 and rounded where it is stored, as in the kerne
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -283,11 +284,6 @@ class Values:
         return found.reshape(*loops, *(1,) * len(dims))
 
     @staticmethod
-    def where(condition: Tensor, one: Any, other: Any) -> Tensor:
-        """Either of two values."""
-        return torch.where(condition, one, other)
-
-    @staticmethod
     def identity(value: Tensor) -> Tensor:
         """The value itself."""
         return value
@@ -297,110 +293,31 @@ class Values:
         """``x * y + z``."""
         return x * y + z
 
-    @staticmethod
-    def floordiv(x: Tensor, y: Tensor) -> Tensor:
-        """A quotient, rounded down."""
-        return torch.div(x, y, rounding_mode="floor")
 
-    @staticmethod
-    def truncdiv(x: Tensor, y: Tensor) -> Tensor:
-        """A quotient, rounded towards zero."""
-        return torch.div(x, y, rounding_mode="trunc")
-
-    @staticmethod
-    def round_to_int(x: Tensor, dtype: torch.dtype) -> Tensor:
-        """The nearest integer."""
-        return x.round().to(dtype)
-
-    @staticmethod
-    def floor_to_int(x: Tensor, dtype: torch.dtype) -> Tensor:
-        """The integer below."""
-        return x.floor().to(dtype)
-
-    @staticmethod
-    def ceil_to_int(x: Tensor, dtype: torch.dtype) -> Tensor:
-        """The integer above."""
-        return x.ceil().to(dtype)
-
-    @staticmethod
-    def trunc_to_int(x: Tensor, dtype: torch.dtype) -> Tensor:
-        """The integer towards zero."""
-        return x.trunc().to(dtype)
+_LIKE_TORCH = (
+    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_left_shift",
+    "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "copysign", "cos", "cosh",
+    "digamma", "eq", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "fmod", "ge", "gt", "hypot", "i0",
+    "isinf", "isnan", "le", "lgamma", "log", "log10", "log1p", "log2", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "lt", "maximum", "minimum", "mul", "ne", "neg", "nextafter", "pow", "reciprocal", "relu",
+    "remainder", "round", "rsqrt", "sigmoid", "sign", "signbit", "sin", "sinh", "sqrt", "square", "sub", "tan",
+    "tanh", "trunc",
+)  # fmt: skip
 
 
-_LIKE_TORCH = [
-    "abs",
-    "acos",
-    "acosh",
-    "add",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "bitwise_and",
-    "bitwise_left_shift",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_right_shift",
-    "bitwise_xor",
-    "ceil",
-    "copysign",
-    "cos",
-    "cosh",
-    "digamma",
-    "eq",
-    "erf",
-    "erfc",
-    "erfinv",
-    "exp",
-    "exp2",
-    "expm1",
-    "floor",
-    "fmod",
-    "ge",
-    "gt",
-    "hypot",
-    "i0",
-    "isinf",
-    "isnan",
-    "le",
-    "lgamma",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "lt",
-    "maximum",
-    "minimum",
-    "mul",
-    "ne",
-    "neg",
-    "nextafter",
-    "pow",
-    "reciprocal",
-    "relu",
-    "remainder",
-    "round",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "signbit",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "sub",
-    "tan",
-    "tanh",
-    "trunc",
-]
+def _to_int(rounded: Callable[[Tensor], Tensor]) -> Callable[[Tensor, torch.dtype], Tensor]:
+    return lambda x, dtype: rounded(x).to(dtype)
+
+
 _OTHERWISE: dict[str, Callable[..., Tensor]] = {
+    "round_to_int": _to_int(torch.round),
+    "floor_to_int": _to_int(torch.floor),
+    "ceil_to_int": _to_int(torch.ceil),
+    "trunc_to_int": _to_int(torch.trunc),
     "truediv": torch.true_divide,
+    "floordiv": partial(torch.div, rounding_mode="floor"),
+    "truncdiv": partial(torch.div, rounding_mode="trunc"),
+    "where": torch.where,
     "div_rn": torch.true_divide,
     "mul_rn": torch.mul,
     "mod": torch.fmod,

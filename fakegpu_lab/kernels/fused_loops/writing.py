@@ -4,9 +4,9 @@ Inductor describes a kernel as nodes, each a loop over all places of a range, wh
 one place. A node is printed as statements over its whole range at once:
 
     m.begin((64,), (256,))
-    v0 = m.load('in_ptr0', (0, (256, 1)))
-    v1 = m.reduce('sum', torch.float32, v0)
-    m.store('buf0', 'out_ptr0', (0, (1, 0)), v1)
+    v1 = m.load('in_ptr0', (0, (256, 1)))
+    v2 = m.reduce('sum', torch.float32, v1)
+    m.store('buf0', 'out_ptr0', (0, (1, 0)), v2)
 
 A place in memory is an offset and strides where that is enough, and else a formula of the indices. The function is kept
 in Inductor's cache folder, by the text of the Triton kernel: Inductor loads kernels from there without making them.
@@ -105,7 +105,7 @@ def _printed(kernel: Any, four: bool) -> Iterator[str]:
         for node in one.features.node_schedule:
             if not hasattr(node, "_body"):
                 continue  # a mark for where reductions begin and end
-            writer = _Writer(one, kernel.args, node, stored, four)
+            writer = _Writer(one, node, stored, four)
             with V.set_ops_handler(writer.handler()):
                 node._body(*writer.symbols)
             yield from (f"    {line}" for line in writer.lines)
@@ -115,12 +115,12 @@ def _printed(kernel: Any, four: bool) -> Iterator[str]:
 class _Writer:
     """Prints one node."""
 
-    def __init__(self, kernel: Any, args: Any, node: Any, stored: dict[str, bool], four: bool) -> None:
+    def __init__(self, kernel: Any, node: Any, stored: dict[str, bool], four: bool) -> None:
         sympy = import_module("sympy")
-        self.node, self.args, self.stored, self.four = node, args, stored, four
+        self.node, self.args, self.stored, self.four = node, kernel.args, stored, four
         self.lines: list[str] = []
         self.mask: _Name | None = None
-        self._sizes: dict[Any, str] = {symbol: f"m.sizes[{name!r}]" for symbol, name in args.sizevars.items()}
+        self._sizes: dict[Any, str] = {symbol: f"m.sizes[{name!r}]" for symbol, name in self.args.sizevars.items()}
         self._numels = {tree.numel: f"m.sizes['{tree.prefix}numel']" for tree in kernel.range_trees}
         ranges = [list(group) for group in node.get_ranges()]
         places = iter(range(sum(map(len, ranges))))
@@ -153,7 +153,7 @@ class _Writer:
 
     def assign(self, text: str) -> _Name:
         """Print an assignment to a new name."""
-        name = _Name(f"v{sum(line.startswith('v') for line in self.lines)}")
+        name = _Name(f"v{len(self.lines)}")
         self.lines.append(f"{name} = {text}")
         return name
 
@@ -243,11 +243,11 @@ class _Writer:
         self._store(name, index, value)
 
     def _reduction(self, dtype: Any, src_dtype: Any, reduction_type: str, value: Any) -> Any:
+        if reduction_type not in Values.REDUCTIONS:
+            raise Unsupported(reduction_type)
         count = {"welford_reduce": 3, "welford_combine": 3, "online_softmax_reduce": 2}.get(reduction_type, 1)
         given = ", ".join(map(self.text, value if isinstance(value, tuple) else (value,)))
         result = self.assign(f"m.reduce({reduction_type!r}, {dtype!r}, {given})")
-        if reduction_type not in Values.REDUCTIONS:
-            raise Unsupported(reduction_type)
         return result if count == 1 else tuple(self.assign(f"{result}[{i}]") for i in range(count))
 
     def _masked(self, mask: Any, body: Callable[[], Any], other: Any) -> _Name:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.changes import imported, item, replaced, wrapped
 from fakegpu_lab.driver.compile.triton_version import older, too_old
 from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
-from fakegpu_lab.kernels.fused_loops import writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,8 +30,6 @@ class _TooOld:
 
 
 def _rows(triton: Any) -> list[Change]:
-    from importlib import import_module
-
     driver, why = "triton.runtime.driver.driver", "the card is simulated"
     if too_old(triton.__version__):
         none = _TooOld(triton.__version__)
@@ -79,8 +77,6 @@ def _quiet(warn: Any) -> Any:
 
 def _inductors(module: Any) -> list[Change]:
     """How Inductor chooses between the configurations of a kernel."""
-    from importlib import import_module
-
     do_bench = import_module("fakegpu_lab.kernels.triton_programs.benchmarking").do_bench
 
     def benchmark_gpu(self: Any, _callable: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
@@ -92,7 +88,8 @@ def _inductors(module: Any) -> list[Change]:
 def _codegen(module: Any) -> list[Change]:
     """What Inductor's kernels compute is printed as they are made."""
     define = f"{module.__name__}.TritonScheduling.define_kernel"
-    return [wrapped(define, writing.defining, "values of compiled kernels come from whole tensors")]
+    defining = import_module("fakegpu_lab.kernels.fused_loops.writing").defining
+    return [wrapped(define, defining, "values of compiled kernels come from whole tensors")]
 
 
 CHANGES = [

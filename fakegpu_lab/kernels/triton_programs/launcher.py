@@ -57,6 +57,7 @@ class Launcher:
         self.kernel = src.fn
         self.signature = dict(src.signature)
         self.metadata = metadata
+        self._loops = writing.of(src.fn.src) if "torch._inductor" in sys.modules else None
         self._accesses: dict[tuple[Any, ...], Access] = {}
 
     def __call__(
@@ -94,8 +95,7 @@ class Launcher:
         self, device: Device, given: _Arguments, values: dict[str, Any], grid: tuple[int, int, int], function: Any
     ) -> None:
         __tracebackhide__ = True
-        inductors = "torch._inductor" in sys.modules and os.environ.get(_BY_PROGRAMS) != "triton"
-        loops = writing.of(self.kernel.src) if inductors else None
+        loops = self._loops if os.environ.get(_BY_PROGRAMS) != "triton" else None
 
         def programs(log: AccessLog, memory: Memory, chosen: NDArray[np.int64]) -> Ran:
             threads = self.metadata.num_warps * device.profile.warp_size
@@ -130,7 +130,11 @@ class Launcher:
                 self._accesses[key] = access_of(device, tried, ran, given.nbytes)
             try:
                 written = given.computed(loops)
-            except (NotHere, RuntimeError, IndexError):  # an index is out of bounds: the program that has it says so
+            except (
+                NotHere,
+                RuntimeError,
+                IndexError,
+            ):  # such as an index out of bounds: its program says so
                 return programs(log, Memory(given.stretches, device), np.arange(total))
             return Ran(written, grid, access=self._accesses[key])
 
