@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from importlib import import_module
 
 import pytest
 import torch
@@ -68,7 +69,7 @@ def test_a_branch_on_a_value_breaks_the_graph(machine):
     def choose(x):
         return x + 1 if x.sum() > 0 else x - 1
 
-    counter = torch._dynamo.testing.CompileCounter()
+    counter = import_module("torch._dynamo.testing").CompileCounter()
     x = torch.ones(2, device="cuda")
     compiled = torch.compile(choose, backend=counter)
     assert (compiled(x).tolist(), compiled(-x).tolist()) == ([2, 2], [-2, -2])
@@ -76,7 +77,7 @@ def test_a_branch_on_a_value_breaks_the_graph(machine):
 
 
 def test_a_new_shape_recompiles_once_then_it_is_dynamic(machine):
-    counter = torch._dynamo.testing.CompileCounter()
+    counter = import_module("torch._dynamo.testing").CompileCounter()
     compiled = torch.compile(lambda x: x * x.shape[0], backend=counter)
     for rows in (2, 3, 4, 5):
         compiled(torch.ones(rows, 4, device="cuda"))
@@ -116,7 +117,7 @@ def test_an_optimizers_step_is_one_graph(machine):
     net = torch.nn.Linear(4, 4).cuda()
     net(torch.ones(2, 4, device="cuda")).sum().backward()
     before = [p.clone() for p in net.parameters()]
-    counter = torch._dynamo.testing.CompileCounter()
+    counter = import_module("torch._dynamo.testing").CompileCounter()
     torch.compile(torch.optim.SGD(net.parameters(), lr=1.0).step, backend=counter)()
     assert counter.frame_count == 1
     for p, old in zip(net.parameters(), before, strict=True):
@@ -124,7 +125,7 @@ def test_an_optimizers_step_is_one_graph(machine):
 
 
 def test_tensors_on_the_cpu_are_compiled_too(machine):
-    counter = torch._dynamo.testing.CompileCounter()
+    counter = import_module("torch._dynamo.testing").CompileCounter()
     assert torch.compile(lambda x: x + 1, backend=counter)(torch.ones(2)).tolist() == [2, 2]
     assert counter.frame_count == 1
 
