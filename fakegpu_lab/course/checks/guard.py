@@ -22,6 +22,8 @@ def guarded(statement: ast.stmt) -> ast.stmt:
 def _through(name: str, node: ast.expr, *texts: str) -> ast.expr:
     if isinstance(node, (ast.Constant, ast.Starred, ast.Lambda)):
         return node
+    if name == _USED and isinstance(node, ast.Name):
+        texts = (node.id,)
     call = ast.Call(ast.Name(name, ast.Load()), [node, *map(ast.Constant, texts)], [])
     return ast.fix_missing_locations(ast.copy_location(call, node))
 

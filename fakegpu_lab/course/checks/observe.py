@@ -10,6 +10,7 @@ from fakegpu_lab.course.checks import checking, statements
 from fakegpu_lab.course.expect.outcome import RunningCheck
 from fakegpu_lab.course.expect.plain_data.codec import encode
 from fakegpu_lab.course.expect.plain_data.conversion import RECORDS, SeenTrace, seen, trace
+from fakegpu_lab.course.expect.plain_data.in_place import InPlace
 from fakegpu_lab.recording_views.labels import place
 from fakegpu_lab.user_code.frames import cell
 
@@ -51,25 +52,33 @@ class Observation:
             lines = {line: place(line) for one in data.values() for line in _lines(one)}
             say({"saw": name, "at": at, "data": {key: encode(one) for key, one in data.items()}, "places": lines})
 
-        check = RunningCheck(attempt, file, observed=observed)
+        check = RunningCheck(attempt, file, observed=observed, used=InPlace())
         self._check, self._say, self._names = check, say, names
         self._parts = itertools.count()
         self._stderr = io.StringIO()
 
-    def run(self, text: str, *, canary: bool) -> None:
-        """Run the next statement, and report what is seen in it; a canary has no names of the student's."""
+    def run(self, text: str, *, canary: bool, made: Iterable[str] = ()) -> list[str]:
+        """Run the next statement, and report what is seen in it; a canary has no names of the student's.
+
+        Returns how the statement names the values that changed in place while it ran: those that it computes with, and
+        those of the names in `made`.
+        """
         import torch
 
         (part,) = statements.parts(text)
         if canary:
             part = statements.Part(part.statement, 0.0, hidden=False, expects=True, names={"torch": torch})
         self._say({"part": next(self._parts)})
+        assert self._check.used is not None
+        for name in made:
+            self._check.used.look(self._names.get(name), name)
         with checking.running(self._check, self._stderr):
             outcomes = checking.run_part(part, self._check, self._names)
         for one in outcomes:
             if not one.met and one in self._check.crashed:
                 texts = {"what": one.what, "found": one.found, "line": one.line, "hint": one.hint}
                 self._say({"crashed": texts, "places": {one.line: place(one.line)} if one.line else {}})
+        return self._check.used.changed()
 
     def changed(self, names: list[str]) -> None:
         """Report names of the lesson that got another meaning while a statement ran: the check has no result."""

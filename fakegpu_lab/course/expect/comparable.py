@@ -53,8 +53,8 @@ def _items(thing: Any) -> Iterator[Any]:
     return iter([*dict.keys(thing), *dict.values(thing)]) if issubclass(type(thing), dict) else iter(())
 
 
-def genuine(thing: Any) -> Any:
-    """Return a value that a check computes with.
+def genuine(thing: Any, text: str = "") -> Any:
+    """Return a value that a check computes with; `text` is how the check names it.
 
     Raises
     ------
@@ -65,6 +65,9 @@ def genuine(thing: Any) -> Any:
 
     if issubclass(type(thing), torch.Tensor):
         comparable(thing)
+    check = running_check()
+    if text and check is not None and check.used is not None:
+        check.used.look(thing, text)
     return thing
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from fakegpu_lab.course.expect.attempt import Attempt
+    from fakegpu_lab.course.expect.plain_data.in_place import InPlace
     from fakegpu_lab.trace import Trace
 
 
@@ -110,6 +111,8 @@ class RunningCheck:
         The outcomes that say that a statement failed.
     answered
         The attributes that the check read of objects of the notebook's own classes: names of class and attribute.
+    used
+        Looks at the values that a statement computes with, to find those that change in place; None outside grading.
     """
 
     attempt: Attempt | None
@@ -124,6 +127,7 @@ class RunningCheck:
     observed: Callable[[str, dict[str, Any]], None] | None = None
     crashed: list[Outcome] = field(default_factory=list)
     answered: list[tuple[type, str]] = field(default_factory=list)
+    used: InPlace | None = None
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "observed" and hasattr(self, name):

@@ -29,7 +29,7 @@ NOTEBOOK = "notebook"
 _PLACE = re.compile(r"([\w.-]+|cell \d+): ")
 _UNUSUAL = re.compile(
     r"imports |names \w+$|uses the magic|passes the module|imports all of|runs '(?!.*\b(ps|cat|find|grep)\b)"
-    r"|sets .*, which the answer did not make"
+    r"|sets .*, which the answer did not make|changed \w+ in place"
     r"|uses (?!sys\.|gc\.|object\.|(.*\.)?(exec|eval|compile|get_ipython|ctypes|bltns|builtins)\b)"
     r"|is nested too deeply|has [\d,]+ (characters|magics)|defines a class|names _|calls breakpoint|is written in"
     r"|started a thread|a thread of the notebook|torch's default|autocast on|the GPUs were|chooses the GPUs"

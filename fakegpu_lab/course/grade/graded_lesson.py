@@ -65,6 +65,8 @@ class GradedLesson(BaseModel):
         The source of every other code cell of the lesson: students may change these.
     files
         The lesson's other files, by relative path: they replace a submission's.
+    solved
+        The lesson's own notebook, with its solutions.
     exercises
         By id, those of ``lesson.yaml``.
     allow
@@ -86,6 +88,7 @@ class GradedLesson(BaseModel):
     exercises: dict[str, About]
     allow: list[str]
     files: dict[str, bytes]
+    solved: bytes = b""
     given_by_solution: list[str]
     classes: list[str] = []
     digest: str
@@ -160,6 +163,7 @@ def load(folder: Path) -> GradedLesson:
         },
         allow=list(lesson.allow) if lesson is not None else [],
         files=files,
+        solved=raw,
         given_by_solution=sorted({name for cell in cells if cell.solution for name in bound_names(cell.source)}),
         classes=sorted(set().union(*(class_names(cell.source) for cell in source.cells if cell.cell_type == "code"))),
         digest=digest.hexdigest(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import time
 import tokenize
 from importlib.util import find_spec
@@ -17,13 +18,18 @@ from fakegpu_lab.course.grade.examiner import Examiner
 from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
 from fakegpu_lab.course.grade.sandbox import confine
 from fakegpu_lab.course.grade.sandbox.process import EndedError, Sandbox
+from fakegpu_lab.course.grade.submissions import Submission
 
 if TYPE_CHECKING:
     from fakegpu_lab.course.flags.policy import Policy
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.sandbox.limits import Limits
-    from fakegpu_lab.course.grade.submissions import Submission
 
+Altered = set[tuple[str, int, str]]
+"""Values that changed in place: the cell or check, the number of the check's statement, and the value's name."""
+_ALTERED: dict[str, Altered] = {}
+_ALTERING = threading.Lock()
+"""By a lesson's digest, what its own solutions change in place. One thread finds out, and the others wait."""
 TRIES = 2
 """How often to try to start a submission's process: if it does not start, that is the computer's fault."""
 
@@ -50,7 +56,8 @@ def grade(
         _leave_to_person(outcome, lesson, repaired)
         for attempt in range(1, TRIES + 1):
             try:
-                _run(outcome, lesson, repaired, submission, limits, hide)
+                altered = _run(outcome, lesson, repaired, submission, limits, hide)
+                _flag_altered(outcome, altered, lesson, limits, hide)
                 break
             except (OSError, RuntimeError) as error:
                 if attempt == TRIES:
@@ -81,6 +88,26 @@ def _leave_to_person(outcome: Outcome, lesson: GradedLesson, repaired: repair.Re
             check.points = None if check.answer else 0.0
 
 
+def _flag_altered(outcome: Outcome, altered: Altered, lesson: GradedLesson, limits: Limits, hide: list[str]) -> None:
+    """Flag what an answer changed in place, and the lesson's own solutions do not, where it earned points."""
+    earned = {check.grade_id for check in outcome.checks if check.points}
+    altered = {one for one in altered if one[0] in earned or not one[1]}
+    if altered:
+        altered -= _altered_by_solutions(lesson, limits, hide)
+    found = {f"{cell}: changed {name} in place, which the check uses" for cell, _, name in altered}
+    outcome.flags = sorted({*outcome.flags, *found})
+
+
+def _altered_by_solutions(lesson: GradedLesson, limits: Limits, hide: list[str]) -> Altered:
+    """What the lesson's own solutions change in place: they are run, once for each version of the lesson."""
+    with _ALTERING:
+        if lesson.digest not in _ALTERED:
+            solved = Submission(student="", notebook=lesson.solved)
+            repaired = repair.repair(lesson, repair.read(solved.notebook))
+            _ALTERED[lesson.digest] = _run(nothing_yet(solved, lesson), lesson, repaired, solved, limits, hide)
+        return _ALTERED[lesson.digest]
+
+
 def _run(
     outcome: Outcome,
     lesson: GradedLesson,
@@ -88,7 +115,7 @@ def _run(
     submission: Submission,
     limits: Limits,
     hide: list[str],
-) -> None:
+) -> Altered:
     outcome.cells = [CellOutcome(id=cell.id, kind=cell.kind, source=cell.visible, ran=False) for cell in repaired.cells]
     checks = {check.grade_id: check for check in outcome.checks}
     flags: set[str] = set()
@@ -101,6 +128,7 @@ def _run(
     about["texts"] = sorted(policy.texts)
     sandbox = Sandbox(files, limits, hide, name=lesson.name, **about)
     answered: bool | None = None
+    altered: Altered = set()
     examiner = Examiner(lesson)
     try:
         with sandbox:
@@ -120,6 +148,7 @@ def _run(
                 if cell.kind == "locked" and (failed := _failed(message["outputs"])):
                     outcome.notes.append(f"the lesson's own cell {cell.id} failed: {failed}")
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
+                altered |= {(cell.id, int(number), str(name)[:60]) for number, name in message.get("altered", [])}
                 if cell.kind == "check":
                     problem = examiner.judge(message)
                     score(checks[cell.id], cell.source, message, flags, problem)
@@ -135,6 +164,7 @@ def _run(
     outcome.asleep_seconds = round(sandbox.spent.asleep, 2)
     flags |= sandbox.flags
     outcome.flags = sorted(flags)
+    return altered
 
 
 def _suspicious(policy: Policy, repaired: repair.Repaired) -> set[str]:

@@ -13,6 +13,7 @@ import builtins
 import contextlib
 import functools
 import importlib
+import itertools
 import json
 import math
 import os
@@ -64,12 +65,14 @@ class _Runner:
         from fakegpu_lab import session
         from fakegpu_lab.course import lesson_magics
         from fakegpu_lab.course.checks import observe
+        from fakegpu_lab.course.expect.plain_data import in_place
 
         self.left_behind, self.surroundings = left_behind.LeftBehind(), left_behind.Surroundings()
         self.files = files.LessonFiles(settings["given_files"])
         self._magics_class, self._gpus = lesson_magics.CourseMagics, session.enabled
         self._observation, self._observe_tried = observe.Observation, observe.tried
-        self.values = given_values.GivenValues(settings["read"], observe.plainly)
+        self.values, self.read = given_values.GivenValues(settings["read"], observe.plainly), settings["read"]
+        self._in_place = in_place.InPlace
         self.magics: Any = None
         self.tried: dict[str, Any] = {}
         self.bound: dict[str, Any] = {}  # what locked cells imported or defined
@@ -77,6 +80,7 @@ class _Runner:
         self.began = False  # whether a cell of the lesson has run
         self.observation: Any = None  # the check that is running, with its names, and those before it
         self.names, self.before, self.fixed = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+        self.made, self.statements = set[str](), itertools.count(1)  # names to look at; its statements' numbers
 
     def cell(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run one cell of the notebook; report what exercises' cells in it did."""
@@ -87,20 +91,24 @@ class _Runner:
         if own:
             count, text = self.shell.execution_count, self.shell.transform_cell(job["source"])
             self.lesson.add(self.shell.compile.get_code_name(job["source"], text, count))
+        known = self._in_place()
+        for name in self.read if not own else ():
+            known.look(self.shell.user_ns.get(name), name)
         self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
         if self.magics is None and type(registered) is self._magics_class:
             self.magics = registered
-        known = self.tried
+        before = self.tried
         self.tried = dict(self.magics.room.attempts) if self.magics is not None else {}
-        new = [one for name, one in self.tried.items() if known.get(name) is not one]
+        new = [one for name, one in self.tried.items() if before.get(name) is not one]
         if own:
             self.surroundings.keep()
             self.values.keep(job["source"], self.shell.user_ns)
             names = bound_names(job["source"], definitions_only=True)
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
         tried = [self._observe_tried(one) for one in new]
-        return {"tried": tried, "gpus": self._gpus(), "restored": changed, "left": left}
+        altered = [[0, name] for name in known.changed()]
+        return {"tried": tried, "gpus": self._gpus(), "restored": changed, "left": left, "altered": altered}
 
     def check(self, job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Prepare a check on the notebook's names: with plain Python, not IPython's tools.
@@ -127,17 +135,20 @@ class _Runner:
         attempt = self.magics.room.attempts.get(name) if name and self.magics is not None else None
         self.names, self.before = names, dict(names)
         self.fixed = {name: names[name] for name in self.bound if name in names}
+        self.made, self.statements = set(self.read), itertools.count(1)
         self.observation = self._observation(names, attempt, f"<check {job['id']}>", tell)
         return {"left": found, "restored": restored, "rebound": rebound, "has_value": False}
 
     def statement(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run a statement of the check that was prepared; names of the lesson keep their meaning for each of them."""
         self.names.update(self.fixed)
-        self.observation.run(job["text"], canary=job["canary"])
+        altered = self.observation.run(job["text"], canary=job["canary"], made=self.made)
+        number = 0 if job["canary"] else next(self.statements)
         for name in bound_names(job["text"]):
             self.fixed.pop(name, None)
+            self.made.add(name)
         self.observation.changed([name for name, value in self.fixed.items() if self.names.get(name) is not value])
-        return {"ran": True}
+        return {"ran": True, "altered": [[number, name] for name in altered]}
 
     def end_of_check(self, job: dict[str, Any]) -> dict[str, Any]:
         """Let the notebook have what the check's visible lines made; remove what was left behind."""

@@ -1,0 +1,96 @@
+"""Which values that a check computes with were changed in place while it ran: its answer may agree with anything then.
+
+Digests of tensors are taken of their values on this computer: no copy, no simulated time, no record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fakegpu_lab.course.expect.plain_data.conversion import PLAIN, is_known, is_known_tensor, modules_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    import torch
+
+_WHOLE = 2**16
+"""Elements of a tensor whose values are all looked at; of a larger one, as many as this at most, evenly spaced."""
+_MOST_ITEMS, _DEEPEST = 1000, 5
+
+
+class _Known(NamedTuple):
+    thing: Any
+    state: Hashable
+    text: str
+
+
+class InPlace:
+    """What values were when they were first looked at; `changed` says which are different now."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+
+    def look(self, thing: Any, text: str) -> None:
+        """Remember what a tensor, a module, an optimizer or a container is now; `text` is how the check names it."""
+        if id(thing) not in self._known and type(thing) not in PLAIN:
+            state = _state(thing, 0)
+            if state is not None:
+                self._known[id(thing)] = _Known(thing, state, text)
+
+    def changed(self) -> list[str]:
+        """The texts of the values that have changed; all values are forgotten."""
+        known, self._known = self._known, {}
+        return sorted({one.text for one in known.values() if _state(one.thing, 0) != one.state})
+
+
+def _state(thing: Any, depth: int) -> Hashable:
+    """What tells a value before from the value after; None for what is not looked at."""
+    import numpy as np
+    import torch
+
+    kind = type(thing)
+    if kind in PLAIN:
+        return repr(thing) if depth else None
+    if issubclass(kind, torch.Tensor):
+        return _of_tensor(thing) if is_known_tensor(kind) else None
+    if kind is np.ndarray:
+        return _of_array(thing) if thing.dtype.kind in "biufc" else None
+    if issubclass(kind, torch.nn.Module):
+        return tuple(_of_module(thing))
+    if issubclass(kind, torch.optim.Optimizer) and is_known(kind):
+        return repr([{key: one for key, one in group.items() if key != "params"} for group in thing.param_groups])
+    for container in (list, tuple, dict):
+        if issubclass(kind, container) and depth < _DEEPEST:
+            keys = list(dict.keys(thing)) if container is dict else []
+            items = dict.values(thing) if container is dict else container.__iter__(thing)
+            return repr([_state(one, depth + 1) for one in itertools.islice((*keys, *items), _MOST_ITEMS)])
+    return None
+
+
+def _of_module(thing: Any) -> Iterator[Hashable]:
+    for prefix, module in modules_of(thing):
+        for table in ("_parameters", "_buffers"):
+            for name, one in vars(module).get(table, {}).items():
+                if one is not None and is_known_tensor(type(one)):
+                    yield prefix, name, _of_tensor(one)
+
+
+def _of_tensor(thing: torch.Tensor) -> Hashable:
+    import torch
+
+    values = vars(thing).get("_inner", thing)
+    with contextlib.suppress(RuntimeError, TypeError), torch.no_grad():  # sparse, of no storage, of no dtype of numpy's
+        values = values.detach()
+        if values.dtype == torch.bfloat16:
+            values = values.view(torch.int16)
+        return (tuple(thing.shape), _of_array(values.resolve_conj().resolve_neg().numpy()))
+    return tuple(thing.shape)
+
+
+def _of_array(values: Any) -> Hashable:
+    flat = values.reshape(-1)
+    return values.shape, zlib.crc32(flat[:: max(flat.size // _WHOLE, 1)].tobytes())

@@ -1,0 +1,103 @@
+"""What a check computes with, and an answer changes in place, is noticed; looking at it leaves no trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fakegpu_lab as lab
+from fakegpu_lab.course.expect.plain_data.in_place import InPlace
+from fakegpu_lab.course.grade.graded_lesson import load
+from fakegpu_lab.course.grade.one_submission import grade
+from fakegpu_lab.course.grade.sandbox.limits import Limits
+from fakegpu_lab.course.grade.submissions import Submission
+from tests.course.graded_lesson import MOVE_CHECK, raw, source, submission
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def _scaled(layer: nn.Module) -> None:
+    with torch.no_grad():
+        next(layer.parameters()).mul_(2)
+
+
+def _slower(optimizer: Any) -> None:
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0)
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (lambda: torch.ones(3), lambda x: x.zero_()),
+        (lambda: torch.ones(3, device="cuda"), lambda x: x.zero_()),
+        (lambda: torch.ones(3, device="cuda").bfloat16(), lambda x: x.data.zero_()),
+        (lambda: torch.ones(4, 6, device="cuda").t()[1:], lambda x: x[0].mul_(3)),
+        (lambda: torch.ones(2**21), lambda x: x.zero_()),
+        (lambda: torch.ones(3, dtype=torch.complex64), lambda x: x.zero_()),
+        (lambda: torch.ones(3, dtype=torch.bool, device="cuda"), lambda x: x.zero_()),
+        (lambda: np.ones(3), lambda x: x.fill(0)),
+        (lambda: [1, (2, torch.ones(2))], lambda x: x[1][1].zero_()),
+        (lambda: {"a": [1, 2]}, lambda x: x["a"].pop()),
+        (lambda: nn.Sequential(nn.Linear(2, 2), nn.ReLU()).cuda(), _scaled),
+        (lambda: nn.BatchNorm1d(2), lambda x: x(torch.randn(8, 2))),
+        (lambda: torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1), _slower),
+    ],
+)
+def test_a_value_that_changes_in_place_is_named(make: Callable[[], Any], change: Callable[[Any], Any]) -> None:
+    thing, known = make(), InPlace()
+    known.look(thing, "x")
+    assert known.changed() == []
+    known.look(thing, "x")
+    change(thing)
+    known.look(thing, "another name")
+    assert known.changed() == ["x"]
+    assert known.changed() == [], "what was found is forgotten"
+
+
+@pytest.mark.usefixtures("machine")
+def test_looking_takes_no_time_and_leaves_no_record() -> None:
+    layer, known = nn.Linear(64, 64).cuda(), InPlace()
+    x = torch.ones(8, 64, device="cuda").to_sparse()
+    with lab.record() as trace:
+        began = lab.clock()
+        for thing in (layer, layer.weight, x, [layer.bias], object(), nn.Linear):
+            known.look(thing, "x")
+        assert known.changed() == []
+        assert lab.clock() == began
+    assert [trace.kernels, trace.transfers, trace.waits] == [[], [], []]
+
+
+IN_PLACE = MOVE_CHECK.replace("moved =", "given = torch.ones(4)\nmoved =").replace("move(torch.ones(4))", "move(given)")
+
+
+def _graded(folder: Path, answer: str, solution: str = "return x.to") -> list[str]:
+    import nbformat
+
+    lesson = source()
+    for cell in lesson.cells:
+        cell.source = IN_PLACE if cell.source == MOVE_CHECK else cell.source.replace("return x.to", solution)
+    (folder / "one").mkdir(exist_ok=True)
+    nbformat.write(lesson, folder / "one" / "one.ipynb")
+    handed = submission(lesson, move=f"%%exercise move\ndef move(x):\n{answer}")
+    outcome = grade(Submission(student="ada", notebook=raw(handed)), load(folder / "one"), Limits(), [])
+    (move,) = [check for check in outcome.checks if check.grade_id == "move-check"]
+    assert move.points == 3
+    return outcome.flags
+
+
+def test_an_answer_that_changes_what_its_check_uses_is_flagged(tmp_path: Path) -> None:
+    assert _graded(tmp_path, "    return x.cuda()") == []
+    found = _graded(tmp_path, "    y = x.cuda()\n    x.zero_()\n    return y")
+    assert found == ["move-check: changed given in place, which the check uses"]
+
+
+def test_but_not_if_the_lesson_s_own_solution_changes_it_too(tmp_path: Path) -> None:
+    answer = "    y = x.cuda()\n    x.zero_()\n    return y"
+    assert _graded(tmp_path, answer, "y = x.clone()\n    x.add_(1)\n    return y.to") == []
