@@ -29,7 +29,7 @@ help:
 	@echo "make lab        open JupyterLab on the lessons, copied to fakegpu-lessons"
 	@echo "make test       check the code and run the tests"
 	@echo "make docs       make a website of docs/, in docs/_build"
-	@echo "make kernels    run the tests of kernels in Triton and numba, and lesson 10, which make test skips (1.2 GB of packages)"
+	@echo "make kernels    run the tests of kernels in Triton and numba, and lessons 10 and 11, which make test skips (1.2 GB of packages)"
 	@echo "make classroom  execute docs/hub.md: a hub, an instructor, three students (as root, with npm)"
 	@echo "make wheel      make the package for students, in dist: its lessons have no solutions"
 	@echo "make release    make wheel, sdist and website, and check them in a fresh environment: nothing is uploaded"
@@ -98,8 +98,8 @@ address:
 kernels: $(VENV)/.test
 	@$(PIP) --editable ".[test,triton,numba]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --ignore=tests/kernels/triton_kernels.py tests/kernels
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/course/attacks/test_honest.py -k "10-kernels or 11-compile"
-	FAKEGPU_LAB_PROGRESS=off $(BIN)/python -m pytest -q --nbval-lax --nbval-current-env lessons/source/10-kernels lessons/source/11-compile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/course/attacks/test_honest.py -k "10-kernels or 11-compile"
+	FAKEGPU_LAB_PROGRESS=off $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env lessons/source/10-kernels lessons/source/11-compile
 
 classroom: $(VENV)/.torch $(INPUTS)
 	@$(PIP) --editable ".[lab,test,browser,classroom]"
