@@ -80,7 +80,12 @@ class Ran:
 
 
 def launch(
-    device: Device, name: str, tensors: Sequence[FakeCudaTensor], run: Callable[[AccessLog], Ran]
+    device: Device,
+    name: str,
+    tensors: Sequence[FakeCudaTensor],
+    run: Callable[[AccessLog], Ran],
+    *,
+    values: bool = True,
 ) -> Access | None:
     """Launch a kernel on the current stream of `device`.
 
@@ -95,6 +100,8 @@ def launch(
         All device tensors that it gets.
     run
         Runs its blocks and logs what they access.
+    values
+        Whether it needs values for that. Under ``compute="meta"`` it is not called then.
 
     Returns
     -------
@@ -132,7 +139,7 @@ def launch(
             races.report(device, name, user_line(), ran.races)
         seen.append(access)
 
-    if current.meta():
+    if values and current.meta():
         _without_values(device, name, tensors)
         return None
     call_of(name)(tensors, whole)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from fakegpu_lab.hardware.device import Device
 
 _Base: Any = torch._C.StorageBase
+_SPREAD = 2654435761
+"""Knuth's multiplicative hash: multiples of it, modulo a power of 2, are spread evenly."""
 
 
 class Stretch(NamedTuple):
@@ -54,6 +57,19 @@ class Stretch(NamedTuple):
     tensor: Any = None
     pointer: int = 0
 
+    def tried(self) -> tuple[Stretch, Any]:
+        """The same with other memory of the host, for programs that are only tried, and what keeps that memory.
+
+        Nothing is copied: numbers are 0, and integers that may be indices are spread evenly. So what a kernel does to
+        the hardware does not depend on values. The host only provides the pages that programs touch.
+        """
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+        memory = np.frombuffer(mmap.mmap(-1, max(self.end - self.start, 1), flags=flags), dtype=np.uint8)
+        if self.tensor is not None and self.tensor.dtype in (torch.int32, torch.int64):
+            numbers = memory[: len(memory) // self.itemsize * self.itemsize].view(f"i{self.itemsize}")
+            numbers[:] = np.arange(len(numbers), dtype=np.int64) * _SPREAD % 2**31
+        return self._replace(host=memory.ctypes.data), memory
+
     def values(self, dtype: Any) -> NDArray[Any]:
         """The values in the host's memory, as elements of a type."""
         memory: Any = (ctypes.c_char * (self.end - self.start)).from_address(self.host)
@@ -80,6 +96,8 @@ class Memory:
         The arguments'.
     device
         The device on which the kernel runs: it may load pointers into other tensors' memory from its own.
+    tried
+        Whether programs only try what they access (`Stretch.tried`): no address is wrong then.
 
     Attributes
     ----------
@@ -89,7 +107,8 @@ class Memory:
         By the name of an argument, the stretch as it was given.
     """
 
-    def __init__(self, stretches: Sequence[Stretch], device: Device | None = None) -> None:
+    def __init__(self, stretches: Sequence[Stretch], device: Device | None = None, *, tried: bool = False) -> None:
+        self.tried = tried
         self.given = {one.name: one for one in stretches}
         self.stretches: list[Stretch] = list({one.start: one for one in reversed(stretches)}.values())
         self._device = device
@@ -111,6 +130,13 @@ class Memory:
                     known.add(one.start)
                     self.stretches.append(one._replace(name=f"(the tensor at {one.start:#x})"))
         self._sort()
+
+    def inside(self, addresses: NDArray[np.int64], origin: str) -> NDArray[np.int64]:
+        """Addresses within the memory of an argument, where others are taken around its end."""
+        one = self.given.get(origin)
+        if one is None or (int(addresses.min()) >= one.start and int(addresses.max()) < one.end):
+            return addresses
+        return one.start + (addresses - one.start) % max(one.end - one.start, 1)
 
     def at(self, address: int) -> Stretch | None:
         """The stretch that an address is in."""

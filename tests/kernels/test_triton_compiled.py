@@ -91,21 +91,23 @@ def test_memory_that_a_compiled_region_lacks_is_missed_at_the_users_line():
         torch.compile(large)(torch.ones(1, device="cuda"))
 
 
+class Language(nn.Module):
+    def __init__(self, drop=0.0):
+        super().__init__()
+        self.embedding, self.qkv, self.head = nn.Embedding(16, 8), nn.Linear(8, 24), nn.Linear(8, 16)
+        self.norm, self.drop = nn.LayerNorm(8), nn.Dropout(drop)
+
+    def forward(self, tokens, targets):
+        x = self.norm(self.embedding(tokens))
+        q, k, v = (z.unflatten(-1, (2, 4)).transpose(1, 2) for z in self.qkv(x).split(8, 2))
+        x = x + nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        return nn.functional.cross_entropy(self.head(self.drop(x)).flatten(0, 1), targets.flatten())
+
+
 def test_a_compiled_training_step_of_a_language_model_has_cudas_graph():
     """Its loss divides by a count that a formula in C++ moves "to the device"; its layers' gradients are products."""
 
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding, self.qkv, self.head = nn.Embedding(16, 8), nn.Linear(8, 24), nn.Linear(8, 16)
-
-        def forward(self, tokens, targets):
-            x = self.embedding(tokens)
-            q, k, v = (z.unflatten(-1, (2, 4)).transpose(1, 2) for z in self.qkv(x).split(8, 2))
-            x = x + nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-            return nn.functional.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
-
-    model = Model().cuda()
+    model = Language().cuda()
     tokens, targets = (torch.randint(16, (2, 4), device="cuda") for _ in range(2))
 
     def step(function):
@@ -164,3 +166,32 @@ def test_products_of_odd_sizes_are_measured():
     x = torch.randn(4, 10, device="cuda", requires_grad=True)
     torch.compile(layer)(x).sum().backward()
     torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(4, 10))
+
+
+def test_a_step_takes_the_same_time_and_memory_without_values():
+    """Kernels are tried on memory of their own, so nothing depends on values: neither rows that are looked up, nor
+    those that are added up."""
+
+    def step_of(compute):
+        lab.enable("a100", compute=compute)
+        model = Language(drop=0.1).cuda()
+        compiled = torch.compile(model, fullgraph=True)
+        tokens, targets = (torch.randint(16, (2, 64), device="cuda") for _ in range(2))
+
+        def step():
+            model.zero_grad()
+            compiled(tokens, targets).backward()
+
+        for _ in range(2):
+            step()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        with lab.record() as trace:
+            step()
+        begin = trace.kernels[0].start_ns
+        kernels = [(one.name, one.nbytes, one.start_ns - begin, one.end_ns - begin) for one in trace.kernels]
+        return kernels, torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+
+    without = step_of("meta")
+    assert any("embedding_dense_backward" in name for name, *_ in without[0])
+    assert without == step_of("real")

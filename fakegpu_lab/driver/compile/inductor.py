@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _triton
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
 
+from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.patches import when_imported
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.compile import cuda_graphs, triton_version
@@ -41,6 +42,7 @@ def install(patches: Patches) -> None:
         "codecache": _forget_system,
         "compile_fx": _compile_or_say_why,
         "cudagraph_trees": _capture_plain_graphs,
+        "fx_passes.joint_graph": _fold_constants,
         "fx_passes.pad_mm": _measure_padding,
         "runtime.triton_heuristics": _launch_with_triton,
     }
@@ -94,6 +96,39 @@ def _measure_padding(patches: Patches, module: Any) -> None:
     patches.set(module, "no_dispatch", _disable_current_modes)
 
 
+class _OnTheHost(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Makes tensors in the host's memory that are to be on a device."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        host = torch.device("cpu")
+        args, kwargs = tree_map_only(torch.device, lambda device: host, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def _fold_constants(patches: Patches, module: Any) -> None:
+    """Compute a graph's constants (tensors of one element) on the host where device tensors have no values."""
+    folder = module.UniformValueConstantFolder
+    make, run, deduce = folder.__init__, folder.run, folder._deduce_value
+
+    def on_the_host(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def call(*args: Any) -> Any:
+            if not current.meta():
+                return original(*args)
+            with _OnTheHost():  # type: ignore[no-untyped-call]
+                return original(*args)
+
+        return call
+
+    def deduce_value(self: Any, node: Any) -> Any:
+        value = deduce(self, node)
+        return self.unknown_value if current.meta() and value.__class__ is FakeCudaTensor else value
+
+    patches.set(folder, "__init__", on_the_host(make))
+    patches.set(folder, "run", on_the_host(run))
+    patches.set(folder, "_deduce_value", deduce_value)
+
+
 def _launch_with_triton(patches: Patches, module: Any) -> None:
     """Launch with what Triton calls the launcher: Inductor's own is C++ that a CPU build does not have."""
     result = getattr(module, "StaticTritonCompileResult", None)
@@ -109,6 +144,22 @@ def _launch_with_triton(patches: Patches, module: Any) -> None:
         return made
 
     patches.set(module.TritonCompileResult, "make_launcher", make_launcher)
+    tuner = module.CachingAutotuner
+    save, restore = tuner.copy_args_to_cpu_if_needed, tuner.restore_args_from_cpu
+
+    @wraps(save)
+    def copy_args_to_cpu_if_needed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not current.meta():
+            return save(self, *args, **kwargs)
+        named = {**dict(zip(self.fn.arg_names, args, strict=False)), **kwargs}
+        return {name: (named[name], None) for name in self.mutated_arg_names if name in named}
+
+    def restore_args_from_cpu(self: Any, cpu_copies: Any) -> None:
+        if not current.meta():  # without values, kernels that are measured spoil none
+            restore(self, cpu_copies)
+
+    patches.set(tuner, "copy_args_to_cpu_if_needed", copy_args_to_cpu_if_needed)
+    patches.set(tuner, "restore_args_from_cpu", restore_args_from_cpu)
 
 
 def _compile_or_say_why(patches: Patches, module: Any) -> None:

@@ -65,7 +65,6 @@ class Values:
         self._kept: dict[str, tuple[Tensor, tuple[int, ...], Place]] = {}
         self._flat: dict[str, Tensor] = {}
         self._stores: list[tuple[bool, str, Place, tuple[int, ...], Tensor]] = []
-        self.written: list[str] = []
 
     def begin(self, loops: tuple[int, ...], reduced: tuple[int, ...] = ()) -> None:
         """Begin a node with these ranges."""
@@ -171,7 +170,6 @@ class Values:
         ]
         for adds, name, place, sizes, value in ready:
             target = self.tensors[name]
-            self.written.append(name)
             if isinstance(place, tuple) and not adds:
                 offset, strides = place
                 torch.as_strided(target, sizes, strides, target.storage_offset() + offset).copy_(value)

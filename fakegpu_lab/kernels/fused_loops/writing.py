@@ -20,7 +20,7 @@ import re
 from functools import cache, lru_cache, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -38,6 +38,16 @@ class _Name(str):
     """A value in the printed function."""
 
     __slots__ = ()
+
+
+class Printed(NamedTuple):
+    """The function of a kernel, and the names of the arguments that it stores to."""
+
+    values: Callable[[Values], None]
+    written: tuple[str, ...]
+
+
+_STORES = re.compile(r"m\.(?:store|add_to)\('[^']*', '([^']*)'")
 
 
 def defining(define_kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,15 +77,15 @@ def keep(source: str, kernel: Any) -> None:
 
 
 @lru_cache(maxsize=4096)
-def of(source: str) -> Callable[[Values], None] | None:
-    """The function for a Triton kernel by its source; None if there is none."""
+def of(source: str) -> Printed | None:
+    """What is kept for a Triton kernel, by its source; None if there is nothing."""
     path = _path(source)
     if not path.exists():
         return None
     named: dict[str, Any] = {"torch": torch, "inf": float("inf"), "nan": float("nan")}
-    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), named)
-    function: Callable[[Values], None] = named["values"]
-    return function
+    text = path.read_text(encoding="utf-8")
+    exec(compile(text, str(path), "exec"), named)
+    return Printed(named["values"], tuple(dict.fromkeys(_STORES.findall(text))))
 
 
 def _path(source: str) -> Path:

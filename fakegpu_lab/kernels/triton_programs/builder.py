@@ -298,8 +298,8 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]
     def create_assert(self, condition: Any, message: str) -> None:
         """As lib/Conversion/TritonGPUToLLVM/AssertOpToLLVM.cpp, for the first element. Its thread is assumed."""
         failed = ~np.asarray(condition.data, dtype=np.bool_)
-        if failed.any():
-            running = now[-1]
+        running = now[-1]
+        if failed.any() and not running.memory.tried:
             row = int(failed.reshape(len(failed), -1).any(axis=1).argmax())
             block = running.place_of(int(running.ids[row]))
             thread = int(failed[row].ravel().argmax()) % running.threads

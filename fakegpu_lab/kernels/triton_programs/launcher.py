@@ -34,7 +34,7 @@ from fakegpu_lab.kernels.triton_programs.rewriting import may_order
 from fakegpu_lab.kernels.triton_programs.running import Running
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -122,24 +122,26 @@ class Launcher:
         def run(log: AccessLog) -> Ran:
             if loops is None:
                 return programs(log, Memory(given.stretches, device), sampling.chosen(total))
+            if not current.meta():
+                try:
+                    given.compute(loops)
+                except (NotHere, RuntimeError, IndexError):  # such as an index out of bounds: its program says so
+                    return programs(log, Memory(given.stretches, device), np.arange(total))
+            return Ran(given.named(loops.written), grid, access=tried(loops))
+
+        def tried(loops: writing.Printed) -> Access:
             key = device.profile.id, grid, *given.sizes.values(), *(one.pointer % 32 for one in given.stretches)
             if key not in self._accesses:
-                tried = AccessLog(device.roofline.cached)
+                log = AccessLog(device.roofline.cached)
+                memory, kept = zip(*(one.tried() for one in given.stretches), strict=True)
                 some = sampling.middle(total, max(total * _ENOUGH // given.elements, 1))
-                ran = programs(tried, Memory(given.copies(), device), some)
-                self._accesses[key] = access_of(device, tried, ran, given.nbytes)
-            try:
-                written = given.computed(loops)
-            except (
-                NotHere,
-                RuntimeError,
-                IndexError,
-            ):  # such as an index out of bounds: its program says so
-                return programs(log, Memory(given.stretches, device), np.arange(total))
-            return Ran(written, grid, access=self._accesses[key])
+                ran = programs(log, Memory(memory, device, tried=True), some)
+                self._accesses[key] = access_of(device, log, ran, given.nbytes)
+                del kept
+            return self._accesses[key]
 
         total = grid[0] * grid[1] * grid[2]
-        launch(device, self.metadata.name, given.tensors, run)
+        launch(device, self.metadata.name, given.tensors, run, values=loops is None)
 
 
 class _Arguments:
@@ -169,17 +171,14 @@ class _Arguments:
         """The bytes of all memory, each once."""
         return sum({one.start: one.end - one.start for one in self.stretches}.values())
 
-    def copies(self) -> list[Stretch]:
-        """The memory as it is, to be written to by programs that are only tried."""
-        self._copied = {one.start: one.values(np.uint8).copy() for one in self.stretches}
-        return [one._replace(host=self._copied[one.start].ctypes.data) for one in self.stretches]
+    def compute(self, loops: writing.Printed) -> None:
+        """Run what the kernel computes on the tensors as a whole."""
+        loops.values(Values({one.name: one.tensor._inner for one in self.stretches}, self.sizes))
 
-    def computed(self, loops: Callable[[Values], None]) -> list[FakeCudaTensor]:
-        """Run what the kernel computes on the tensors as a whole; those that it wrote."""
+    def named(self, names: Sequence[str]) -> list[FakeCudaTensor]:
+        """The tensors that arguments point to."""
         tensors = {one.name: one.tensor for one in self.stretches}
-        values = Values({name: tensor._inner for name, tensor in tensors.items()}, self.sizes)
-        loops(values)
-        return [tensors[name] for name in dict.fromkeys(values.written)]
+        return [tensors[name] for name in names]
 
     def passed(self, value: Any, kind: Any, name: str) -> Any:
         """A value, or a function that makes one once Triton's tensors compute."""

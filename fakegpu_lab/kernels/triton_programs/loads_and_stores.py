@@ -48,6 +48,8 @@ def _prepared(kind: str, pointers: Array, mask: Array | None, dtype: Any, origin
     running = now[-1]
     itemsize = dtype.itemsize
     addresses = pointers.view(np.int64)
+    if running.memory.tried:
+        addresses = running.memory.inside(addresses, origin)
     if mask is not None:
         mask = aligned(mask, addresses.ndim)
         if mask.all():
