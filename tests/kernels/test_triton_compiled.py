@@ -195,3 +195,38 @@ def test_a_step_takes_the_same_time_and_memory_without_values():
     without = step_of("meta")
     assert any("embedding_dense_backward" in name for name, *_ in without[0])
     assert without == step_of("real")
+
+
+def test_what_was_compiled_once_is_not_compiled_or_tried_again(monkeypatch):
+    def program(x):
+        return torch.arange(24, device="cuda") * x.sin().sum(1, keepdim=True)  # a factory, which is a function of ours
+
+    x = torch.ones(16, 24, device="cuda", requires_grad=True)
+
+    def once():
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        compiled = torch.compile(program)
+        compiled(x).sum().backward()
+        with lab.record() as trace:
+            compiled(x).sum().backward()
+        return [(kernel.name, kernel.nbytes, kernel.end_ns - kernel.start_ns) for kernel in trace.kernels]
+
+    first = once()
+    assert torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_saved"] == 1
+    monkeypatch.setattr("fakegpu_lab.kernels.triton_programs.launcher.run_all", lambda *args: pytest.fail("tried again"))
+    assert once() == first
+    assert torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"] == 1
+
+
+def test_compiling_that_takes_long_says_so(monkeypatch, capsys):
+    from fakegpu_lab.driver.compile import progress
+
+    monkeypatch.setattr(progress, "PATIENCE", 600.0)
+    torch.compile(lambda x: x + 1)(torch.ones(4, device="cuda"))
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    torch.compile(lambda x: (x + 2).cos())(torch.ones(4, device="cuda"))
+    said, done = capsys.readouterr().out.splitlines()
+    assert said == "torch.compile: compiling 2 operations …"
+    assert done.startswith("torch.compile: 2 operations compiled in ")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Hashable
 from functools import cache
 from importlib import import_module
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,6 +31,8 @@ def install(patches: Patches) -> None:
     patches.set(FakeCudaTensor, "__coerce_same_metadata_as_tangent__", _coerced)
     patches.later(_forget)
     when_imported("torch._dynamo", patches, lambda module: _prepare(patches))
+    cache_of_graphs = "torch._functorch._aot_autograd.autograd_cache"
+    when_imported(cache_of_graphs, patches, lambda module: _keep_graphs(patches, module))
 
 
 def _prepare(patches: Patches) -> None:
@@ -105,6 +107,25 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
         return known
 
     patches.set(rules, "get_torch_obj_rule_map", get_torch_obj_rule_map)
+
+
+def _keep_graphs(patches: Patches, module: Any) -> None:
+    """A graph that calls what the driver put in the place of a function is kept on disk if that function's would be."""
+    check = module.check_node_safe
+
+    def check_node_safe(node: Any) -> None:
+        before = _originals(patches).get(id(node.target)) if node.op == "call_function" else None
+        check(node if before is None else SimpleNamespace(op=node.op, target=before, meta=node.meta))
+
+    patches.set(module, "check_node_safe", check_node_safe)
+
+
+def _originals(patches: Patches) -> dict[int, Any]:
+    """By the `id` of what stands in its place, the function that torch has: through all replacements."""
+    found: dict[int, Any] = {}
+    for before, now in patches.replaced:
+        found.setdefault(id(now), found.get(id(before), before))
+    return found
 
 
 _BOUND = ("current_device", "set_device", "device_count", "current_stream", "set_stream", "_set_stream_by_id",

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.patches import when_imported
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.compile import cuda_graphs, triton_version
+from fakegpu_lab.driver.compile import cuda_graphs, progress, triton_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -172,8 +172,11 @@ def _compiling(compile_fx: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(compile_fx)
     def compile_graph(model_: Any, example_inputs_: Any, *args: Any, **kwargs: Any) -> Any:
         why = triton_version.missing()
-        if why is None or not _on_a_device(model_, example_inputs_):
+        if not _on_a_device(model_, example_inputs_):
             return compile_fx(model_, example_inputs_, *args, **kwargs)
+        if why is None:
+            with progress.compiling(sum(node.op.startswith("call") for node in model_.graph.nodes)):
+                return compile_fx(model_, example_inputs_, *args, **kwargs)
         if why not in _said:
             _said.add(why)
             # To stdout: what is written to stderr looks like an error in a notebook.

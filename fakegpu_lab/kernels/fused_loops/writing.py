@@ -14,16 +14,14 @@ in Inductor's cache folder, by the text of the Triton kernel: Inductor loads ker
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-from functools import cache, lru_cache, wraps
+from functools import lru_cache, wraps
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from fakegpu_lab.kernels.fused_loops import kept
 from fakegpu_lab.kernels.fused_loops.values import Values
 
 if TYPE_CHECKING:
@@ -63,44 +61,26 @@ def defining(define_kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 def keep(source: str, kernel: Any) -> None:
     """Print a kernel and keep the function; what cannot be printed is left out."""
-    path = _path(source)
+    path = kept.place(source)
     if path.exists():
         return
     try:
         text = "\n".join(_printed(kernel, "4x(" in source))
     except Unsupported:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written = path.with_suffix(f".{os.getpid()}")
-    written.write_text(text, encoding="utf-8")
-    written.replace(path)
+    kept.write(path, text.encode())
 
 
 @lru_cache(maxsize=4096)
 def of(source: str) -> Printed | None:
     """What is kept for a Triton kernel, by its source; None if there is nothing."""
-    path = _path(source)
+    path = kept.place(source)
     if not path.exists():
         return None
     named: dict[str, Any] = {"torch": torch, "inf": float("inf"), "nan": float("nan")}
     text = path.read_text(encoding="utf-8")
     exec(compile(text, str(path), "exec"), named)
     return Printed(named["values"], tuple(dict.fromkeys(_STORES.findall(text))))
-
-
-def _path(source: str) -> Path:
-    """Where the function is kept: by the kernel's parameters and body, since its name comes later."""
-    kernel = re.split(r"^def [^\s(]+\(", source, maxsplit=1, flags=re.MULTILINE)[-1]
-    key = hashlib.sha256(_language() + kernel.rstrip().encode()).hexdigest()
-    folder = import_module("torch._inductor.runtime.cache_dir_utils").cache_dir()
-    return Path(folder) / "fakegpu_lab" / key[:2] / f"{key}.py"
-
-
-@cache
-def _language() -> bytes:
-    """What printed functions depend on beside the kernel: other versions of this package print and run other ones."""
-    here = Path(__file__)
-    return here.read_bytes() + here.with_name("values.py").read_bytes()
 
 
 def _printed(kernel: Any, four: bool) -> Iterator[str]:

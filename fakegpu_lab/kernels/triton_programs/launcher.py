@@ -22,7 +22,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.errors import with_notes
 from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
 from fakegpu_lab.kernels import sampling
-from fakegpu_lab.kernels.fused_loops import writing
+from fakegpu_lab.kernels.fused_loops import kept, writing
 from fakegpu_lab.kernels.fused_loops.values import NotHere, Values
 from fakegpu_lab.kernels.launch import GRID_LIMITS, Ran, access_of, launch
 from fakegpu_lab.kernels.pointers import Memory, Stretch, stretch
@@ -130,15 +130,20 @@ class Launcher:
             return Ran(given.named(loops.written), grid, access=tried(loops))
 
         def tried(loops: writing.Printed) -> Access:
-            key = device.profile.id, grid, *given.sizes.values(), *(one.pointer % 32 for one in given.stretches)
+            where = *(one.pointer % 32 for one in given.stretches), *(one.end - one.start for one in given.stretches)
+            key = device.profile.id, grid, *given.sizes.values(), *where
             if key not in self._accesses:
-                log = AccessLog(device.roofline.cached)
-                memory, kept = zip(*(one.tried() for one in given.stretches), strict=True)
-                some = sampling.middle(total, max(total * _ENOUGH // given.elements, 1))
-                ran = programs(log, Memory(memory, device, tried=True), some)
-                self._accesses[key] = access_of(device, log, ran, given.nbytes)
-                del kept
+                compiled = self.metadata.num_warps, self.metadata.shared, getattr(function, "registers", 0)
+                about = device.profile, grid, given.sizes, where, compiled, self.kernel.src, triton.__version__
+                self._accesses[key] = kept.remembered(self.kernel.src, about, lambda: access(given))
             return self._accesses[key]
+
+        def access(given: _Arguments) -> Access:
+            log = AccessLog(device.roofline.cached)
+            memory, _held = zip(*(one.tried() for one in given.stretches), strict=True)
+            some = sampling.middle(total, max(total * _ENOUGH // given.elements, 1))
+            ran = programs(log, Memory(memory, device, tried=True), some)
+            return access_of(device, log, ran, given.nbytes)
 
         total = grid[0] * grid[1] * grid[2]
         launch(device, self.metadata.name, given.tensors, run, values=loops is None)
