@@ -214,7 +214,8 @@ def test_what_was_compiled_once_is_not_compiled_or_tried_again(monkeypatch):
 
     first = once()
     assert torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_saved"] == 1
-    monkeypatch.setattr("fakegpu_lab.kernels.triton_programs.launcher.run_all", lambda *args: pytest.fail("tried again"))
+    run_all = "fakegpu_lab.kernels.triton_programs.launcher.run_all"
+    monkeypatch.setattr(run_all, lambda *args: pytest.fail("tried again"))
     assert once() == first
     assert torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"] == 1
 
