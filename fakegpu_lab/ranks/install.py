@@ -7,12 +7,13 @@ processes, an `ImpliedChannel` where one rank of a large job runs alone.
 from __future__ import annotations
 
 from functools import cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fakegpu_lab.driver.base import changes, not_simulated
-from fakegpu_lab.driver.base.changes import added, computed, replaced
+from fakegpu_lab.driver.base.changes import added, computed, imported, replaced
 from fakegpu_lab.processes import run_reports
 from fakegpu_lab.ranks.collectives.channel import Channel
 from fakegpu_lab.ranks.dist import c10d, cpp, dist
@@ -235,7 +236,21 @@ def _rows() -> list[Change]:
 _C10D = "torch.distributed.distributed_c10d"
 _WHY = "NCCL is available, and its groups are ours"
 _RECORDER = "C++ cannot record groups that are made in Python"
-CHANGES = [computed(_rows, _WHY)]
+
+
+def _ask_at_each_call(module: Any) -> list[Change]:
+    """Let ``group=group.WORLD``, looked up at import, be that of each rank even if one of them imports the module."""
+    for function in vars(module).values():
+        if isinstance(function, FunctionType) and function.__module__ == module.__name__ and function.__defaults__:
+            given = function.__defaults__
+            function.__defaults__ = tuple(None if isinstance(one, dist.ProcessGroup) else one for one in given)
+    return []
+
+
+CHANGES = [
+    computed(_rows, _WHY),
+    imported("torch.distributed.nn.functional", _ask_at_each_call, "ranks that are threads share the module"),
+]
 ROOMS = ("install", "process_groups", "planning.implied_ranks", "launching.launchers", "torchrun.rpc")
 """The rooms with rows of the table of changes."""
 

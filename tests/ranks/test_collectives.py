@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -326,3 +327,20 @@ def test_without_a_backend_named() -> None:
         same(x, torch.full((2,), 2.0))
 
     on_ranks(2, program, backend=None)
+
+
+def test_differentiable_collectives_that_a_rank_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module looks up the default group when it is imported: here by a rank, whose group is not that of others."""
+    for name in [name for name in sys.modules if name.startswith("torch.distributed.nn")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    def program() -> list[float]:
+        from torch.distributed.nn import functional
+
+        x = torch.full((2,), float(dist.get_rank() + 1), device="cuda", requires_grad=True)
+        y = functional.all_to_all_single(torch.empty_like(x), x)  # type: ignore[no-untyped-call]
+        (y * y).sum().backward()
+        assert x.grad is not None
+        return [*y.tolist(), *x.grad.tolist()]
+
+    assert on_ranks(2, program) == [[1, 2, 2, 2], [1, 2, 4, 4]]
