@@ -16,7 +16,7 @@ PATIENCE = 2.0
 
 @contextlib.contextmanager
 def compiling(operations: int) -> Iterator[None]:
-    """Say that a graph of so many operations is compiled, and at the end how long it took."""
+    """Say that a graph of this length is being compiled, and at the end how long it took."""
     began, said = time.monotonic(), threading.Event()
 
     def say() -> None:
