@@ -211,7 +211,7 @@ class Sandbox:
         number = self._numbers["down"]
         self._numbers["down"] += 1
         told: list[str] = []
-        items = 0
+        items = length = 0
         self.spent.look(self._tree())
         used, asleep = self.spent.processor, self.spent.asleep
         try:
@@ -230,8 +230,9 @@ class Sandbox:
                     break
                 if "told" in message:
                     told.append(message["told"])
+                    length += len(message["told"])
                     items += str(message["told"]).count(",")
-                    if sum(map(len, told)) > TOLD_BYTES or items > TOLD_ITEMS:
+                    if length > TOLD_BYTES or items > TOLD_ITEMS:
                         self._kill()
                         raise EndedError("output", "a check saw more than can be reported")
                 continue
