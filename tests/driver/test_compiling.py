@@ -113,6 +113,16 @@ def test_functions_that_the_driver_replaced_break_no_graph(machine):
         torch.testing.assert_close(torch.compile(attend, backend=backend, fullgraph=True)(x), attend(x))
 
 
+def test_attention_with_a_mask_is_traced_under_autocast(machine):
+    def attend(x, mask):
+        with torch.autocast("cuda", torch.bfloat16):
+            return torch.nn.functional.scaled_dot_product_attention(x @ x, x, x, attn_mask=mask)
+
+    x, mask = torch.randn(2, 2, 8, 8, device="cuda"), torch.ones(2, 1, 8, 8, dtype=torch.bool, device="cuda").tril()
+    compiled = torch.compile(attend, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, mask), attend(x, mask))
+
+
 def test_an_optimizers_step_is_one_graph(machine):
     net = torch.nn.Linear(4, 4).cuda()
     net(torch.ones(2, 4, device="cuda")).sum().backward()

@@ -160,6 +160,17 @@ def test_a_replay_copies_inputs_and_nothing_else(monkeypatch):
     assert [kernel.name for kernel in kernels if "copy" in kernel.name] == 2 * ["aten::_foreach_copy_"]
 
 
+def test_a_convolutions_result_has_the_layout_of_cudnns():
+    """Channels last where the source or the weight is; in a graph, too, that asks for no layout of its own."""
+    net = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.SiLU(), nn.Conv2d(8, 4, 1)).cuda()
+    net.to(memory_format=torch.channels_last)
+    x = torch.randn(2, 4, 8, 8, device="cuda", requires_grad=True)
+    result = torch.compile(net, fullgraph=True)(x)
+    assert result.stride() == net(x).stride()
+    torch.testing.assert_close(result, net(x))
+    torch.testing.assert_close(*(torch.autograd.grad(one.sum(), x)[0] for one in (result, net(x))))
+
+
 def test_products_of_odd_sizes_are_measured():
     """Inductor pads them where that is quicker: it measures both, with dispatch to Python off."""
     layer = nn.Linear(10, 7).cuda()

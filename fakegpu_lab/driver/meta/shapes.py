@@ -50,15 +50,19 @@ def addmm(added: Tensor, a: Tensor, b: Tensor, **scales: Any) -> Tensor:
     return result
 
 
-def convolution(source: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+def layout_of_convolution(source: Tensor, weight: Tensor) -> torch.memory_format:
     """Channels last, if source or weight is (`cudnn_conv_suggest_memory_format` in native/ConvUtils.h)."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(source.dim())
+    if last is None or not any(t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in (source, weight)):
+        return torch.contiguous_format
+    return last
+
+
+def convolution(source: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+    """As the kernel lays it out."""
     result: Tensor = torch.ops.aten.convolution.default(source, weight, *rest)
-    last = torch.channels_last if result.dim() == 4 else torch.channels_last_3d
-    if result.dim() in (4, 5) and any(
-        t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in (source, weight)
-    ):
-        return torch.empty_like(result, memory_format=last)
-    return result
+    layout = layout_of_convolution(source, weight)
+    return result if layout is torch.contiguous_format else torch.empty_like(result, memory_format=layout)
 
 
 def grouped_mm(

@@ -89,7 +89,13 @@ def _rms_norm(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _has_a_function_of_its_own(value: Any) -> bool:
-    return value.__class__ not in (torch.Tensor, FakeCudaTensor, NoneType) and has_torch_function_unary(value)
+    kind = value.__class__
+    if (
+        kind in (torch.Tensor, FakeCudaTensor, NoneType)
+        or getattr(kind, "__torch_function__", None) is torch._C._disabled_torch_function_impl
+    ):
+        return False  # `has_torch_function` also looks at modes, such as those that trace
+    return has_torch_function_unary(value)
 
 
 def _attention(original: Callable[..., Any]) -> Callable[..., Any]:
