@@ -151,6 +151,8 @@ class _Arguments:
         The device tensors among them, and all memory.
     sizes
         The integers among them, by name.
+    numbers
+        The numbers among them, by name, each with its type in the signature.
     """
 
     def __init__(self, device: Device) -> None:
@@ -158,6 +160,7 @@ class _Arguments:
         self.tensors: list[FakeCudaTensor] = []
         self.stretches: list[Stretch] = []
         self.sizes: dict[str, int] = {}
+        self.numbers: dict[str, tuple[float, str]] = {}
 
     @property
     def elements(self) -> int:
@@ -177,7 +180,7 @@ class _Arguments:
     def computed(self, loops: Callable[[Values], None]) -> list[FakeCudaTensor]:
         """Run what the kernel computes on the tensors as a whole; those that it wrote."""
         tensors = {one.name: one.tensor for one in self.stretches}
-        values = Values({name: tensor._inner for name, tensor in tensors.items()}, self.sizes)
+        values = Values({name: tensor._inner for name, tensor in tensors.items()}, self.sizes, self.numbers)
         loops(values)
         return [tensors[name] for name in dict.fromkeys(values.written)]
 
@@ -200,6 +203,7 @@ class _Arguments:
             self.sizes[name] = int(value)
         if kind == "constexpr":
             return value
+        self.numbers[name] = value, str(kind)
         return lambda: semantics.number(value, str(kind))
 
     def _address(self, value: Any, name: str) -> int:
