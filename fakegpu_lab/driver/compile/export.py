@@ -127,12 +127,13 @@ def _zeros(fake: Any) -> torch.Tensor:
 
 
 def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`HigherOrderOperator.dispatch`, with the plain kernel as the rule for device tensors, and CUDA's as ours."""
+    """`HigherOrderOperator.dispatch`: CUDA's kernel, or else the plain one, is the rule for device tensors and ours."""
 
     @functools.wraps(original)
     def dispatch(self: Any, dispatch_key: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if FakeCudaTensor not in self.python_key_table and _PLAIN in self.py_kernels:
-            patches.set_item(self.python_key_table, FakeCudaTensor, self.py_kernels[_PLAIN])
+        kernel = self.py_kernels.get(torch._C.DispatchKey.CUDA) or self.py_kernels.get(_PLAIN)
+        if FakeCudaTensor not in self.python_key_table and kernel is not None:
+            patches.set_item(self.python_key_table, FakeCudaTensor, kernel)
         of_cuda = _OF_CUDA.get(dispatch_key)
         if of_cuda in self.py_kernels and dispatch_key not in self.py_kernels:
             patches.set_item(self.py_kernels, dispatch_key, self.py_kernels[of_cuda])
