@@ -134,6 +134,52 @@ def test_an_optimizers_step_is_one_graph(machine):
         assert torch.equal(p, old - p.grad)
 
 
+def test_an_optimizer_of_ones_own_breaks_no_graph(machine):
+    class Halving(torch.optim.Optimizer):
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.mul_(0.5)
+
+    weight = torch.nn.Parameter(torch.ones(2, device="cuda"), requires_grad=False)
+    torch.compile(Halving([weight], {}).step, backend="eager", fullgraph=True)()
+    assert weight.tolist() == [0.5, 0.5]
+
+
+def test_streams_and_events_are_captured(machine):
+    def overlap(x):
+        event, stream = torch.cuda.Event(), torch.cuda.Stream()
+        event.record()
+        with torch.cuda.stream(stream):
+            stream.wait_event(event)
+            y = x * 2
+        torch.cuda.current_stream().wait_stream(stream)
+        return y + 1
+
+    x = torch.ones(2, device="cuda")
+    assert torch.compile(overlap, backend="eager", fullgraph=True)(x).tolist() == [3, 3]
+
+
+def test_dropout_that_is_computed_again_draws_the_same_numbers(machine):
+    """Its state is kept by higher-order operators that have kernels for CUDA alone."""
+
+    def step(x):
+        return torch.utils.checkpoint.checkpoint(lambda x: torch.dropout(x, 0.5, True) * x, x, use_reentrant=False)
+
+    x = torch.ones(64, device="cuda", requires_grad=True)
+    y = torch.compile(step, backend="aot_eager_decomp_partition", fullgraph=True)(x)
+    y.sum().backward()
+    assert {0, 2} == set(y.tolist())
+    assert torch.equal(x.grad, 2 * y.detach())
+
+
+def test_attention_of_any_length_is_one_graph(machine):
+    q = torch.randn(2, 4, 8, 16, device="cuda", dtype=torch.float16)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    compiled = torch.compile(lambda q: attend(q, q, q), backend="aot_eager", fullgraph=True, dynamic=True)
+    torch.testing.assert_close(compiled(q), attend(q, q, q))
+
+
 def test_tensors_on_the_cpu_are_compiled_too(machine):
     counter = import_module("torch._dynamo.testing").CompileCounter()
     assert torch.compile(lambda x: x + 1, backend=counter)(torch.ones(2)).tolist() == [2, 2]

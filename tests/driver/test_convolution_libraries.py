@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 pytestmark = pytest.mark.usefixtures("machine")
@@ -51,3 +53,17 @@ def test_cudnn_writes_volumes_in_the_format_of_input_or_weight(dtype: torch.dtyp
         out = F.conv3d(source, kernel)
         assert out.is_contiguous(memory_format=last)
         torch.testing.assert_close(out, plain)
+
+
+@pytest.mark.parametrize(("groups", "last"), [(1, True), (4, False)], ids=["cudnn", "depthwise"])
+def test_channels_last_is_cudnns_and_known_when_a_program_is_traced(groups: int, last: bool) -> None:
+    """A compiled program asserts the strides that a FakeTensor had."""
+    x = torch.randn(2, 4, 8, 8, device="cuda").to(memory_format=torch.channels_last).requires_grad_()
+    weight = torch.randn(4, 4 // groups, 3, 3, device="cuda", requires_grad=True)
+    strides = []
+    for mode in (contextlib.nullcontext(), FakeTensorMode(allow_non_fake_inputs=True)):
+        with mode:
+            y = F.conv2d(x, weight, groups=groups)
+            strides.append([one.stride() for one in (y, *torch.autograd.grad(y.sum(), (x, weight)))][:2])
+    assert strides[0] == strides[1]
+    assert y.is_contiguous(memory_format=torch.channels_last) is last

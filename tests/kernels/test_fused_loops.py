@@ -33,6 +33,10 @@ PROGRAMS = {
         (x * 9).round().to(torch.int32) >> 1,
         i.float() / 7,
     ),
+    "numbers of the host": lambda x, i: (
+        x * torch.tensor(2.5) + torch.tensor(3),
+        x.bfloat16() - torch.tensor(1.5, dtype=torch.bfloat16),
+    ),
     "in place": lambda x, i: (x.add_(1), x.t().contiguous() + x.sum()),
     "both ways": lambda x, i: (x.t() + 1, x.t().contiguous().view(16, 24) * x),
     "random": lambda x, i: (

@@ -29,7 +29,9 @@ class Group:
     processes: bool = False
     """Whether the tests start processes, one for each rank."""
     timeout: float = 60
-    """Seconds for one test."""
+    """Seconds of the processor for one test."""
+    only: str = "*"
+    """A glob of ``Class::test``; the file's other tests are not counted."""
 
 
 GROUPS = (
@@ -99,6 +101,8 @@ GROUPS = (
             "optim/test_*.py",
         )
     ),
+    Group(("dynamo/test_*.py",), every_test=True),
+    Group(("inductor/test_torchinductor.py",), every_test=True, timeout=120, only="GPUTests::*"),
     Group(
         (
             "distributed/test_c10d_*.py",

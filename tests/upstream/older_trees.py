@@ -1,4 +1,4 @@
-"""What the tests of PyTorch 2.6 import, and the installed PyTorch has under another name.
+"""What the tests of PyTorch 2.6 import, and the installed PyTorch has under another name, or no longer has.
 
 The tests come from a folder, but the library they are written with, `torch.testing._internal`, comes from the installed
 PyTorch. Nothing here changes what a test checks.
@@ -21,6 +21,15 @@ RENAMED = {
     "common_distributed": {"MultiProcContinousTest": "MultiProcContinuousTest"},
     "common_fsdp": {"test_compiled_fsdp": "compiled_fsdp_test"},
     "inductor_utils": {"HAS_CUDA": "HAS_CUDA_AND_TRITON"},
+    "triton_utils": {"HAS_CUDA": "HAS_CUDA_AND_TRITON", "requires_cuda": "requires_cuda_and_triton"},
+}
+GONE = {
+    # module: {the old name: what stands for it}
+    "torch.testing._internal.common_utils": {"disable_translation_validation_if_dynamic_shapes": lambda test: test},
+    "torch._dynamo.backends.onnxrt": {"has_onnxruntime": lambda: False},
+    "torch._dynamo.exc": {"IncorrectUsage": RuntimeError},
+    "torch._dynamo.testing": {"requiresPy310": lambda test: test},
+    "torch._inductor.compile_fx": {"complex_memory_overlap": lambda tensor: False},
 }
 
 
@@ -34,6 +43,12 @@ def apply() -> None:
         for old, new in names.items():
             if not hasattr(module, old) and hasattr(module, new):
                 setattr(module, old, getattr(module, new))
+
+    for module_name, stand_ins in GONE.items():
+        module = importlib.import_module(module_name)
+        for old, stand_in in stand_ins.items():
+            if not hasattr(module, old):
+                setattr(module, old, stand_in)
 
     from torch.testing._internal import common_cuda, common_device_type, common_methods_invocations, common_nn
 

@@ -91,10 +91,10 @@ def run_twins(tree: Path, results: Path, names: list[str]) -> None:
 def twin(test: str) -> str:
     """The CPU variant of a test; itself if it has no variants."""
     cls, name = test.split("::")
-    if not cls.endswith("CUDA"):
-        return test
     variant = re.sub(r"^(.*)_cuda(?=_|$)", r"\1_cpu", name)
-    return f"{cls.removesuffix('CUDA')}CPU::{variant}"
+    if cls == "GPUTests":  # Inductor's
+        return f"CpuTests::{variant}"
+    return f"{cls.removesuffix('CUDA')}CPU::{variant}" if cls.endswith("CUDA") else test
 
 
 def forget_failures(path: Path) -> None:

@@ -21,6 +21,7 @@ import sys
 import time
 import traceback
 import unittest
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ IMPORT = 300
 """Seconds that a test file may take to import."""
 GRACE = 40
 """Seconds between a test's alarm and the end of its process."""
+WAITING = 3
+"""A test may take this many times its seconds of the processor, by the clock on the wall: the computer may be busy."""
 
 STATUSES = ("passed", "failed", "timeout", "skipped")
 PRELOADED = (
@@ -124,7 +127,9 @@ def file_process(options: argparse.Namespace, name: str, group: files.Group, pat
         if not options.machine:
             wanted = set(ids.read_text().split())
             tests = {test: case for test, case in tests.items() if test in wanted}
-        elif not group.every_test:
+        else:
+            tests = {test: case for test, case in tests.items() if fnmatch(test, group.only)}
+        if options.machine and not group.every_test:
             tests = {t: case for t, case in tests.items() if files.concerns_cuda(type(case), case._testMethodName)}
         writer.write(collected=list(tests))
         chosen = [test for test in tests if not out_of_scope(f"{name}::{test}")]
@@ -141,7 +146,7 @@ def file_process(options: argparse.Namespace, name: str, group: files.Group, pat
                 return
             batch = left[:1] if group.processes else left
             process = forked(lambda batch=batch: run_tests(tests, batch, writer, group))  # type: ignore[misc]
-            ended = wait(process, stuck(path, group.timeout, until))
+            ended = wait(process, stuck(path, group.timeout * WAITING, until))
             found = log.read(path)
             if found.running and ended != "minutes":
                 took_too_long = found.alarm or ended == "stuck"
@@ -159,7 +164,7 @@ def run_tests(
     """Run tests until one leaves this process unusable."""
     if group.processes:
         ranks_are_forked()
-    signal.signal(signal.SIGALRM, lambda *_: _too_long(writer))
+    signal.signal(signal.SIGPROF, lambda *_: _too_long(writer))
     for name in names:
         if run(name, tests[name], writer, group.timeout) or resident() > RESTART_AT:
             return
@@ -170,14 +175,14 @@ def run(name: str, test: unittest.TestCase, writer: log.Writer, timeout: float) 
     result = Outcome()
     writer.write(start=name)
     started = time.perf_counter()
-    signal.setitimer(signal.ITIMER_REAL, timeout, 5)
+    signal.setitimer(signal.ITIMER_PROF, timeout, 5)
     try:
         unittest.TestSuite([test]).run(result)  # with its class's `setUpClass`
     except BaseException:  # SystemExit
         result.failed(traceback.format_exc())
     finally:
         with contextlib.suppress(TookTooLongError):
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
     if "TookTooLongError" in result.detail:
         result.status = "timeout"
     seconds = round(time.perf_counter() - started, 2)

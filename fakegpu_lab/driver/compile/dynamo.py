@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from fakegpu_lab.driver.base.patches import when_imported
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher
+from fakegpu_lab.driver.environment import python_time
 from fakegpu_lab.driver.recorder import running_modules
 from fakegpu_lab.user_code.environment import PACKAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fakegpu_lab.driver.base.patches import Patches
 
 
@@ -42,6 +46,7 @@ def _prepare(patches: Patches) -> None:
     _treat_replacements_alike(patches, rules, functions)
     _ask_torch_cuda(patches, import_module(f"{dynamo}.device_interface"))
     _take_for_plain_tensors(patches, import_module(f"{dynamo}.variables.builder"))
+    _make_streams_of_the_device(patches, import_module(f"{dynamo}.utils"))
     _leave_dispatch_alone()
 
 
@@ -53,6 +58,17 @@ def _take_for_plain_tensors(patches: Patches, module: Any) -> None:
 
     patches.set_item(builder._type_dispatch(), FakeCudaTensor, builder.wrap_tensor)
     patches.set(module, "infer_subclass_type", infer_subclass_type)
+
+
+def _make_streams_of_the_device(patches: Patches, module: Any) -> None:
+    """Streams and events that a captured program makes: torch's own functions take the classes of C++."""
+    for name, cls in (("build_stream", torch.Stream), ("build_event", torch.Event)):
+        if hasattr(module, name):
+            patches.set(module, name, partial(_made, cls))
+
+
+def _made(cls: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return cls(*args, **kwargs)
 
 
 def _coerced(self: torch.Tensor, metadata: Any, expected_type: Any = None) -> torch.Tensor:
@@ -77,17 +93,18 @@ def _skip_the_driver(patches: Patches, rules: Any) -> None:
 def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> None:
     """Tables have torch's functions themselves: what the driver put in the place of one is treated as that one is.
 
-    A function that Dynamo would inline is inlined as torch wrote it (``_torchdynamo_inline``). The recorder's hooks are
-    left out of graphs, as if modules had none.
+    A function that Dynamo would inline is inlined as torch wrote it (``_torchdynamo_inline``). The driver's hooks are
+    left out of graphs, as if modules and optimizers had none.
     """
     patches.later(rules.clear_lru_cache)
     rules.clear_lru_cache()
     original = rules.get_torch_obj_rule_map
     in_graph = functions.TorchInGraphFunctionVariable
+    hooks = running_modules.enter, running_modules.leave, running_modules.remember_optimizer
 
     @cache  # at the first compilation, when all patches are in place
     def get_torch_obj_rule_map() -> dict[Any, Any]:
-        known = dict(original())
+        known = dict(original.__wrapped__())  # tests of torch change what it reads
         pairs = [pair for pair in patches.replaced if all(callable(one) and isinstance(one, Hashable) for one in pair)]
         tables = (functions.constant_fold_functions, functions.constant_fold_functions_need_guards)
         for table in (*tables, in_graph._get_handlers()):
@@ -101,7 +118,7 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
                 known.setdefault(now, known[before])
             elif isinstance(before, FunctionType) and isinstance(now, FunctionType) and now not in known:
                 patches.set(now, "_torchdynamo_inline", before)
-        for hook in (running_modules.enter, running_modules.leave, running_modules.remember_optimizer):
+        for hook in (*hooks, _global_optimizer_pre_hooks[python_time.HOOK]):  # type: ignore[index]
             known[hook] = in_graph
             patches.set_item(in_graph._get_handlers(), hook, lambda *args: functions.ConstantVariable.create(None))
         return known
@@ -130,7 +147,7 @@ def _originals(patches: Patches) -> dict[int, Any]:
 
 _BOUND = ("current_device", "set_device", "device_count", "current_stream", "set_stream", "_set_stream_by_id",
           "synchronize", "get_device_properties", "exchange_device", "maybe_exchange_device", "memory_allocated",
-          "is_bf16_supported", "get_raw_stream", "stream")  # fmt: skip
+          "is_bf16_supported", "get_raw_stream")  # fmt: skip
 _NAMES = {"exchange_device": "_exchange_device", "maybe_exchange_device": "_maybe_exchange_device"}
 
 

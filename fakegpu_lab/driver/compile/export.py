@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 from fakegpu_lab.driver.base.changes import added, item, patches, replaced, wrapped
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import DEVICE_TENSORS, FakeCudaTensor
-from fakegpu_lab.driver.meta.shapes import layout_of_convolution
 from fakegpu_lab.driver.tensor_api.conversion import cpp_device
 
 if TYPE_CHECKING:
@@ -121,17 +120,6 @@ def _run_fallback_kernel(original: Callable[..., Any]) -> Callable[..., Any]:
     return run_fallback_kernel
 
 
-def _convolution(original: Callable[..., torch.memory_format]) -> Callable[..., torch.memory_format]:
-    """`_conv_determine_backend_memory_format`: the layout of cuDNN's results, and not of a CPU build's kernel."""
-
-    @functools.wraps(original)
-    def determine(source: torch.Tensor, weight: torch.Tensor, backend: Any) -> torch.memory_format:
-        cudnn = source.is_cuda and weight.is_cuda
-        return layout_of_convolution(source, weight) if cudnn else original(source, weight, backend)
-
-    return determine
-
-
 def _zeros(fake: Any) -> torch.Tensor:
     """A FakeTensor's twin with values."""
     twin = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.fake_device)
@@ -139,12 +127,13 @@ def _zeros(fake: Any) -> torch.Tensor:
 
 
 def _dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`HigherOrderOperator.dispatch`, with the plain kernel as the rule for device tensors, and CUDA's as ours."""
+    """`HigherOrderOperator.dispatch`: CUDA's kernel, or else the plain one, is the rule for device tensors and ours."""
 
     @functools.wraps(original)
     def dispatch(self: Any, dispatch_key: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if FakeCudaTensor not in self.python_key_table and _PLAIN in self.py_kernels:
-            patches.set_item(self.python_key_table, FakeCudaTensor, self.py_kernels[_PLAIN])
+        kernel = self.py_kernels.get(torch._C.DispatchKey.CUDA) or self.py_kernels.get(_PLAIN)
+        if FakeCudaTensor not in self.python_key_table and kernel is not None:
+            patches.set_item(self.python_key_table, FakeCudaTensor, kernel)
         of_cuda = _OF_CUDA.get(dispatch_key)
         if of_cuda in self.py_kernels and dispatch_key not in self.py_kernels:
             patches.set_item(self.py_kernels, dispatch_key, self.py_kernels[of_cuda])
@@ -191,6 +180,5 @@ CHANGES = [
         _run_fallback_kernel,
         "an op without a meta kernel runs here",
     ),
-    wrapped("torch._C._conv_determine_backend_memory_format", _convolution, "a traced convolution is cuDNN's"),
     wrapped("torch._ops.HigherOrderOperator.dispatch", _dispatch, "the plain kernel is the rule for device tensors"),
 ]

@@ -18,6 +18,8 @@ from fakegpu_lab.hardware.time.clock import here
 if TYPE_CHECKING:
     from fakegpu_lab.driver.base.changes import Change
 
+HOOK = "fakegpu_lab"
+"""The key of the hook on optimizers, among those of other people, which are numbers."""
 _fakegpu_lab_here, _fakegpu_lab_call_ns = here, 0  # in the module of `nn.Module`, whose function has the code below
 
 
@@ -43,11 +45,10 @@ def _steps() -> list[Change]:
     each = current.host_ns(host_costs.OPTIMIZED_PARAMETER)
 
     def steps(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling():
-            here.host.now += each * sum([len(group["params"]) for group in optimizer.param_groups])
+        here.host.now += each * sum([len(group["params"]) for group in optimizer.param_groups])
 
     why = "an optimizer's step takes the host time for each parameter"
-    return [item("torch.optim.optimizer._global_optimizer_pre_hooks", "fakegpu_lab", lambda _: steps, why)]
+    return [item("torch.optim.optimizer._global_optimizer_pre_hooks", HOOK, lambda _: steps, why)]
 
 
 CHANGES = [

@@ -12,6 +12,7 @@ import torch
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.meta import shape_cache
+from fakegpu_lab.driver.ops.convolution import layout_of_convolution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,14 +49,6 @@ def addmm(added: Tensor, a: Tensor, b: Tensor, **scales: Any) -> Tensor:
             return a.new_empty(shape)
     result: Tensor = torch.ops.aten.addmm.default(added, a, b, **scales)
     return result
-
-
-def layout_of_convolution(source: Tensor, weight: Tensor) -> torch.memory_format:
-    """Channels last, if source or weight is (`cudnn_conv_suggest_memory_format` in native/ConvUtils.h)."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(source.dim())
-    if last is None or not any(t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in (source, weight)):
-        return torch.contiguous_format
-    return last
 
 
 def convolution(source: Tensor, weight: Tensor, *rest: Any) -> Tensor:

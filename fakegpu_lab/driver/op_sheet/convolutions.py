@@ -22,6 +22,6 @@ row(
     shape=shapes.convolution,
     borrows=workspaces,
 )
-row("convolution_backward", cost=convolution_backward, grows=False, values=ops.in_float32, borrows=backward_workspaces)
+row("convolution_backward", cost=convolution_backward, grows=False, values=ops.backward, borrows=backward_workspaces)
 row("_convolution", cost=convolution, values=ops.in_float32)
 row("slow_conv3d_forward", "to_mkldnn", no_kernel="CUDA")

@@ -6,6 +6,8 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_tensor import FakeTensor
 
 from fakegpu_lab.driver.base import half_precision
 from fakegpu_lab.driver.base.changes import wrapped
@@ -34,24 +36,38 @@ def in_float32(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def forward(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
-    """`in_float32`, and 3D convolutions in channels-last format if input or weight is.
+    """`in_float32`, with the result in the card's memory format."""
+    compute = in_float32(op, call)
 
-    cudnn_conv_suggest_memory_format in native/ConvUtils.h.
-    """
-    last, compute = torch.channels_last_3d, in_float32(op, call)
-
-    def convolution(source: torch.Tensor, weight: torch.Tensor, *rest: Any, **kwargs: Any) -> Any:
-        result = compute(source, weight, *rest, **kwargs)
-        if weight.dim() == _VOLUME and any(
-            tensor.is_contiguous(memory_format=last) and not tensor.is_contiguous() for tensor in (source, weight)
-        ):
-            return result.contiguous(memory_format=last)
-        return result
+    def convolution(source: torch.Tensor, weight: torch.Tensor, *rest: Any) -> Any:
+        return _formatted(compute(source, weight, *rest), source, weight, rest)
 
     return convolution
 
 
+def backward(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
+    """`in_float32`, with gradients in the card's memory format."""
+    compute = in_float32(op, call)
+
+    def convolution_backward(grad: torch.Tensor, source: torch.Tensor, weight: torch.Tensor, *rest: Any) -> Any:
+        *gradients, of_bias = compute(grad, source, weight, *rest)
+        return (*(_formatted(one, source, weight, rest) for one in gradients), of_bias)
+
+    return convolution_backward
+
+
+def _formatted(result: Any, source: torch.Tensor, weight: torch.Tensor, rest: tuple[Any, ...]) -> Any:
+    """A result in the memory format of the library that computes it on the card; the CPU's library has its own."""
+    if result is None or source.dim() < _VOLUME - 1 or all(one.is_contiguous() for one in (result, source, weight)):
+        return result
+    backend = _backend(source, weight, dict(zip(_NAMES, rest, strict=False)))
+    last = layout_of_convolution(source, weight) if backend in _CUDNN else torch.contiguous_format
+    return result.contiguous(memory_format=last)
+
+
 _Backend: Any = torch._C._ConvBackend  # type: ignore[attr-defined]
+_CUDNN = (_Backend.Cudnn, _Backend.CudnnTranspose)
+_NAMES = ("bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
 
 
 def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,12 +76,35 @@ def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def select_conv_backend(source: torch.Tensor, weight: torch.Tensor, *rest: Any, **options: Any) -> Any:
         chosen = original(source, weight, *rest, **options)
-        if chosen != _Backend.Overrideable or source.__class__ is not FakeCudaTensor:
+        if chosen != _Backend.Overrideable or not _on_the_card(source):
             return chosen
-        names = ("bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
-        return _backend(source, weight, {**dict(zip(names, rest, strict=False)), **options})
+        return _backend(source, weight, {**dict(zip(_NAMES, rest, strict=False)), **options})
 
     return select_conv_backend
+
+
+def _on_the_card(tensor: torch.Tensor) -> bool:
+    return tensor.__class__ is FakeCudaTensor or (isinstance(tensor, FakeTensor) and tensor.fake_device.type == "cuda")
+
+
+def _determining(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch._C._conv_determine_backend_memory_format`, by which a FakeTensor has the strides of a result."""
+
+    @functools.wraps(original)
+    def determine(source: torch.Tensor, weight: torch.Tensor, backend: Any) -> Any:
+        if backend in _CUDNN and _on_the_card(source):
+            return layout_of_convolution(source, weight)
+        return original(source, weight, backend)
+
+    return determine
+
+
+def layout_of_convolution(source: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
+    """Channels last, if source or weight is (`cudnn_conv_suggest_memory_format` in native/ConvUtils.h)."""
+    if torch.float64 in (source.dtype, weight.dtype):
+        return torch.contiguous_format
+    formats = (suggest_memory_format(one) for one in (source, weight))
+    return next((one for one in formats if one != torch.contiguous_format), torch.contiguous_format)
 
 
 def _backend(source: torch.Tensor, weight: torch.Tensor, named: dict[str, Any]) -> Any:
@@ -94,4 +133,8 @@ def _backend(source: torch.Tensor, weight: torch.Tensor, named: dict[str, Any]) 
 _VOLUME = 5  # dimensions
 
 
-CHANGES = [wrapped("torch._C._select_conv_backend", _selecting, "the library that computes a convolution on the card")]
+_WHY = "the library that computes a convolution on the card, and its memory format"
+CHANGES = [
+    wrapped("torch._C._select_conv_backend", _selecting, _WHY),
+    wrapped("torch._C._conv_determine_backend_memory_format", _determining, _WHY),
+]

@@ -43,8 +43,20 @@ class Values:
         The memory of each argument, as CPU tensors: only where they begin and their dtype count.
     sizes
         The kernel's integer arguments.
+    numbers
+        All its arguments that are numbers, each with its type in Triton's signature.
     """
 
+    _KINDS = {  # noqa: RUF012
+        "i1": torch.bool,
+        "u8": torch.uint8,
+        "i8": torch.int8,
+        "i16": torch.int16,
+        "i32": torch.int32,
+        "i64": torch.int64,
+        "fp32": torch.float32,
+        "fp64": torch.float64,
+    }
     REDUCTIONS = frozenset(
         [
             "sum",
@@ -60,8 +72,10 @@ class Values:
         ]
     )
 
-    def __init__(self, tensors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> None:
-        self.tensors, self.sizes = tensors, sizes
+    def __init__(
+        self, tensors: Mapping[str, Tensor], sizes: Mapping[str, int], numbers: Mapping[str, tuple[float, str]]
+    ) -> None:
+        self.tensors, self.sizes, self._numbers = tensors, sizes, numbers
         self._kept: dict[str, tuple[Tensor, tuple[int, ...], Place]] = {}
         self._flat: dict[str, Tensor] = {}
         self._stores: list[tuple[bool, str, Place, tuple[int, ...], Tensor]] = []
@@ -117,6 +131,11 @@ class Values:
         """Load from an argument's memory."""
         value = self._read(self.tensors[name], place, mask)
         return value.float() if value.dtype in _HALF else value
+
+    def number(self, name: str) -> Tensor:
+        """An argument that is a number."""
+        value, kind = self._numbers[name]
+        return torch.full((1,) * len(self._range), value, dtype=self._KINDS[kind])
 
     def again(self, key: str, place: Place, mask: Tensor | None = None) -> Tensor:
         """Load what an earlier node has stored."""

@@ -209,6 +209,10 @@ class _Writer:
         return None
 
     def _load(self, name: str, index: Any) -> _Name:
+        from torch._inductor.virtualized import V
+
+        if V.graph.is_unspec_arg(name):  # a tensor of the host with one element: the kernel gets its value
+            return self.assign(f"m.number({self._argument(name)!r})")
         mask = f", {self.mask}" if self.mask else ""
         if name in self.stored:
             if not self.stored[name]:

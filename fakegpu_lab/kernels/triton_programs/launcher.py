@@ -158,6 +158,8 @@ class _Arguments:
         The device tensors among them, and all memory.
     sizes
         The integers among them, by name.
+    numbers
+        The numbers among them, by name, each with its type in the signature.
     """
 
     def __init__(self, device: Device) -> None:
@@ -165,6 +167,7 @@ class _Arguments:
         self.tensors: list[FakeCudaTensor] = []
         self.stretches: list[Stretch] = []
         self.sizes: dict[str, int] = {}
+        self.numbers: dict[str, tuple[float, str]] = {}
 
     @property
     def elements(self) -> int:
@@ -178,7 +181,7 @@ class _Arguments:
 
     def compute(self, loops: writing.Printed) -> None:
         """Run what the kernel computes on the tensors as a whole."""
-        loops.values(Values({one.name: one.tensor._inner for one in self.stretches}, self.sizes))
+        loops.values(Values({one.name: one.tensor._inner for one in self.stretches}, self.sizes, self.numbers))
 
     def named(self, names: Sequence[str]) -> list[FakeCudaTensor]:
         """The tensors that arguments point to."""
@@ -204,6 +207,7 @@ class _Arguments:
             self.sizes[name] = int(value)
         if kind == "constexpr":
             return value
+        self.numbers[name] = value, str(kind)
         return lambda: semantics.number(value, str(kind))
 
     def _address(self, value: Any, name: str) -> int:

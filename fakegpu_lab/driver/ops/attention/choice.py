@@ -190,7 +190,7 @@ _FLASH = (
     _DIMENSIONS,
     Condition(lambda p: p.attn_mask is None, "Flash Attention does not support non-null attn_mask."),
     Condition(
-        lambda p: len(set(_widths(p))) == 1 and p.query.shape[-1] <= 256,
+        lambda p: all(w == p.query.shape[-1] for w in _widths(p)) and p.query.shape[-1] <= 256,
         "Flash attention requires q,k,v to have the same last dimension and to be less than or equal to 256. Got "
         "Query.size(-1): {w[0]}, Key.size(-1): {w[1]}, Value.size(-1): {w[2]} instead.",
     ),
