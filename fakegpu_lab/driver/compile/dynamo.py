@@ -25,7 +25,6 @@ from fakegpu_lab.driver.recorder import running_modules
 from fakegpu_lab.user_code.environment import PACKAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
 
     from fakegpu_lab.driver.base.patches import Patches
 
@@ -62,13 +61,14 @@ def _take_for_plain_tensors(patches: Patches, module: Any) -> None:
 
 def _make_streams_of_the_device(patches: Patches, module: Any) -> None:
     """Streams and events that a captured program makes: torch's own functions take the classes of C++."""
-    for name, cls in (("build_stream", torch.Stream), ("build_event", torch.Event)):
+    for name, cls in (("build_stream", "Stream"), ("build_event", "Event")):
         if hasattr(module, name):
             patches.set(module, name, partial(_made, cls))
 
 
-def _made(cls: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    return cls(*args, **kwargs)
+def _made(cls: str, args: Any, kwargs: Any) -> Any:
+    """An object of a class that torch has by then: Dynamo may be prepared before that class is."""
+    return getattr(torch, cls)(*args, **kwargs)
 
 
 def _coerced(self: torch.Tensor, metadata: Any, expected_type: Any = None) -> torch.Tensor:
