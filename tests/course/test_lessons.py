@@ -100,7 +100,7 @@ def test_every_link_to_a_file_leads_there_in_a_clone_in_the_release_and_in_a_stu
     lesson_library.fetch_all(tmp_path)
     for root in (SOURCE, release, tmp_path):
         pages = sorted(path for path in root.glob("*/*") if path.suffix in (".ipynb", ".md"))
-        assert len(pages) == 25
+        assert len(pages) == 27
         for page in pages:
             text = page.read_text(encoding="utf-8")
             if page.suffix == ".ipynb":
