@@ -170,6 +170,15 @@ def test_attention_of_any_length_is_one_graph(machine):
     torch.testing.assert_close(compiled(q), attend(q, q, q))
 
 
+def test_the_default_device_is_that_of_captured_factories(machine):
+    try:
+        torch.set_default_device("cuda")
+        compiled = torch.compile(lambda x: x + torch.zeros(2), backend="eager", fullgraph=True)
+        assert compiled(torch.ones(2)).device == torch.device("cuda", 0)
+    finally:
+        torch.set_default_device(None)
+
+
 def test_tensors_on_the_cpu_are_compiled_too(machine):
     counter = import_module("torch._dynamo.testing").CompileCounter()
     assert torch.compile(lambda x: x + 1, backend=counter)(torch.ones(2)).tolist() == [2, 2]

@@ -164,3 +164,9 @@ def test_products_of_odd_sizes_are_measured():
     x = torch.randn(4, 10, device="cuda", requires_grad=True)
     torch.compile(layer)(x).sum().backward()
     torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(4, 10))
+
+
+def test_a_rounded_size_is_computed_in_a_kernel():
+    compiled = torch.compile(lambda x: x + round(x.shape[0] / 2), fullgraph=True, dynamic=True)
+    for rows in (3, 5):  # 1.5 and 2.5, halves to even
+        assert compiled(torch.zeros(rows, device="cuda")).tolist() == rows * [2]

@@ -94,8 +94,9 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
     A function that Dynamo would inline is inlined as torch wrote it (``_torchdynamo_inline``). The driver's hooks are
     left out of graphs, as if modules and optimizers had none.
     """
-    patches.later(rules.clear_lru_cache)
-    rules.clear_lru_cache()
+    for forget in (rules.clear_lru_cache, functions.get_overridable_functions.cache_clear):
+        patches.later(forget)
+        forget()
     original = rules.get_torch_obj_rule_map
     in_graph = functions.TorchInGraphFunctionVariable
     hooks = running_modules.enter, running_modules.leave, running_modules.remember_optimizer
@@ -111,6 +112,8 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
                     patches.set_item(table, now, table[before])
                 elif now in table:
                     table.setdefault(before, table[now])  # as if it had been imported without us
+        overridable = functions.get_overridable_functions()
+        overridable.update([now for before, now in pairs if before in overridable])
         for before, now in pairs:
             if before in known:
                 known.setdefault(now, known[before])
