@@ -237,6 +237,15 @@ def test_a_compiled_model_is_recorded_without_a_warning_of_the_recorders_hooks(m
             compiled(torch.ones(2, 4, device="cuda"))
 
 
+def test_what_is_compiled_in_a_recording_is_not_compiled_in_the_next_one(machine) -> None:
+    counter = import_module("torch._dynamo.testing").CompileCounter()
+    compiled = torch.compile(torch.nn.Linear(4, 4).cuda(), backend=counter)
+    for _ in range(3):
+        with lab.record():
+            compiled(torch.ones(2, 4, device="cuda"))
+    assert counter.frame_count == 1
+
+
 ORDERS = """
 import torch
 {before}
