@@ -22,6 +22,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher
 from fakegpu_lab.driver.environment import python_time
 from fakegpu_lab.driver.recorder import running_modules
+from fakegpu_lab.user_code import captured
 from fakegpu_lab.user_code.environment import PACKAGE
 
 if TYPE_CHECKING:
@@ -122,6 +123,9 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
         for hook in (*hooks, _global_optimizer_pre_hooks[python_time.HOOK]):
             known[hook] = in_graph
             patches.set_item(in_graph._get_handlers(), hook, lambda *args: functions.ConstantVariable.create(None))
+        for function in captured.PASSING:
+            known[function] = in_graph
+            patches.set_item(in_graph._get_handlers(), function, lambda self, tx, thing, *rest: thing)
         return known
 
     patches.set(rules, "get_torch_obj_rule_map", get_torch_obj_rule_map)
