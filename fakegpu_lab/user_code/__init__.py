@@ -5,5 +5,7 @@ trimmed, and `warning_lines` lets warnings name the user's lines; `environment` 
 variables of a machine; `cell_code` compiles a cell magic's body so that errors point at the cell's own lines;
 `magic_line` parses the arguments of magics; `interrupts` lets Ctrl-C and Stop wait until the machine is consistent.
 
+`captured` lists functions that no compiler captures.
+
 Imports nothing of the package.
 """

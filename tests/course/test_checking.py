@@ -439,3 +439,19 @@ def test_of_a_hang_the_card_has_where_each_rank_waits_and_the_whole_cause() -> N
     assert "rank 1 has ended" in only.found
     assert only.hint.startswith("Likely cause: rank 1 has ended without")
     assert not only.hint.endswith("…")
+
+
+def test_a_function_that_a_check_defines_and_compiles_has_one_graph() -> None:
+    lab.enable("a100")
+    result = check("""
+        import torch
+        import fakegpu_lab as lab
+        def fused(x):
+            return torch.sin(x * 2 + 1).relu()
+        x = torch.ones(4, device="cuda")
+        with lab.record() as trace:
+            y = torch.compile(fused, backend="eager", fullgraph=True)(x)
+        expect.equal(y, fused(x))
+    """)
+    torch._dynamo.reset()
+    assert "solved" in str(result), str(result)

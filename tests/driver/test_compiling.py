@@ -180,6 +180,15 @@ def test_attention_of_any_length_is_one_graph(machine):
     torch.testing.assert_close(compiled(q), attend(q, q, q))
 
 
+def test_the_default_device_is_that_of_captured_factories(machine):
+    try:
+        torch.set_default_device("cuda")
+        compiled = torch.compile(lambda x: x + torch.zeros(2), backend="eager", fullgraph=True)
+        assert compiled(torch.ones(2)).device == torch.device("cuda", 0)
+    finally:
+        torch.set_default_device(None)
+
+
 def test_tensors_on_the_cpu_are_compiled_too(machine):
     counter = import_module("torch._dynamo.testing").CompileCounter()
     assert torch.compile(lambda x: x + 1, backend=counter)(torch.ones(2)).tolist() == [2, 2]
@@ -236,6 +245,15 @@ def test_a_compiled_model_is_recorded_without_a_warning_of_the_recorders_hooks(m
     with torch.nn.modules.module.register_module_forward_hook(lambda *_: None), lab.record():  # noqa: SIM117
         with pytest.warns(UserWarning, match="global hooks on modules"):
             compiled(torch.ones(2, 4, device="cuda"))
+
+
+def test_what_is_compiled_in_a_recording_is_not_compiled_in_the_next_one(machine) -> None:
+    counter = import_module("torch._dynamo.testing").CompileCounter()
+    compiled = torch.compile(torch.nn.Linear(4, 4).cuda(), backend=counter)
+    for _ in range(3):
+        with lab.record():
+            compiled(torch.ones(2, 4, device="cuda"))
+    assert counter.frame_count == 1
 
 
 ORDERS = """

@@ -242,3 +242,9 @@ def test_compiling_that_takes_long_says_so(monkeypatch, capsys):
     said, done = capsys.readouterr().out.splitlines()
     assert said == "torch.compile: compiling 2 operations …"
     assert done.startswith("torch.compile: 2 operations compiled in ")
+
+
+def test_a_rounded_size_is_computed_in_a_kernel():
+    compiled = torch.compile(lambda x: x + round(x.shape[0] / 2), fullgraph=True, dynamic=True)
+    for rows in (3, 5):  # 1.5 and 2.5, halves to even
+        assert compiled(torch.zeros(rows, device="cuda")).tolist() == rows * [2]

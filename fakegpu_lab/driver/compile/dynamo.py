@@ -22,6 +22,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher
 from fakegpu_lab.driver.environment import python_time
 from fakegpu_lab.driver.recorder import running_modules
+from fakegpu_lab.user_code import captured
 from fakegpu_lab.user_code.environment import PACKAGE
 
 if TYPE_CHECKING:
@@ -96,8 +97,9 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
     A function that Dynamo would inline is inlined as torch wrote it (``_torchdynamo_inline``). The driver's hooks are
     left out of graphs, as if modules and optimizers had none.
     """
-    patches.later(rules.clear_lru_cache)
-    rules.clear_lru_cache()
+    for forget in (rules.clear_lru_cache, functions.get_overridable_functions.cache_clear):
+        patches.later(forget)
+        forget()
     original = rules.get_torch_obj_rule_map
     in_graph = functions.TorchInGraphFunctionVariable
     hooks = running_modules.enter, running_modules.leave, running_modules.remember_optimizer
@@ -113,6 +115,8 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
                     patches.set_item(table, now, table[before])
                 elif now in table:
                     table.setdefault(before, table[now])  # as if it had been imported without us
+        overridable = functions.get_overridable_functions()
+        overridable.update([now for before, now in pairs if before in overridable])
         for before, now in pairs:
             if before in known:
                 known.setdefault(now, known[before])
@@ -121,6 +125,9 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
         for hook in (*hooks, _global_optimizer_pre_hooks[python_time.HOOK]):  # type: ignore[index]
             known[hook] = in_graph
             patches.set_item(in_graph._get_handlers(), hook, lambda *args: functions.ConstantVariable.create(None))
+        for function in captured.PASSING:
+            known[function] = in_graph
+            patches.set_item(in_graph._get_handlers(), function, lambda self, tx, thing, *rest: thing)
         return known
 
     patches.set(rules, "get_torch_obj_rule_map", get_torch_obj_rule_map)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules import module as torch_modules
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from fakegpu_lab.driver.base import current, device_memory
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
@@ -202,7 +202,14 @@ def _find_note(host: Host, func: Any, args: tuple[Any, ...]) -> None:
 
 _python_ns = 0
 """What Python takes of an op that it calls (`host_costs.PYTHON`), on the machine's host."""
-_hooks: list[Any] = []
+_KEY = "fakegpu_lab.recording"
+"""The key of the hooks: a new number for each recording would fail a guard of what is compiled in one of them."""
+_HOOKS: tuple[tuple[dict[Any, Any], Any], ...] = (
+    (_global_optimizer_pre_hooks, running_modules.remember_optimizer),
+    (torch_modules._global_forward_pre_hooks, running_modules.enter),
+    (torch_modules._global_forward_hooks, running_modules.leave),
+    (torch_modules._global_forward_hooks_always_called, True),
+)
 _recorders: list[Recorder] = []
 _interceptor: list[Any] = []
 _wrapper: list[Any] = []
@@ -258,29 +265,27 @@ def _refresh() -> None:
         vars(module)["Buffer"] = _watched.get(kind, kind)
     report_older(bool(_recorders))
     if not (_recorders or _interceptor):
-        while _hooks:
-            _hooks.pop().remove()
+        for hooks, _ in _HOOKS:
+            hooks.pop(_KEY, None)
         running_modules.forget()
         _places.clear()
         _sites.clear()
         host_reads.forget()
         notes = {}
-    elif not _hooks:
-        _hooks.append(register_optimizer_step_pre_hook(running_modules.remember_optimizer))
-        _hooks.append(torch_modules.register_module_forward_pre_hook(running_modules.enter))
-        _hooks.append(torch_modules.register_module_forward_hook(running_modules.leave, always_call=True))
+    else:
+        for hooks, hook in _HOOKS:
+            hooks[_KEY] = hook
 
 
 def hooks_of_others() -> bool:
     """Whether there are hooks for all modules that do not belong to the recorders."""
-    ours = {hook.id for hook in _hooks}
     kinds = (
         torch_modules._global_backward_pre_hooks,
         torch_modules._global_backward_hooks,
         torch_modules._global_forward_pre_hooks,
         torch_modules._global_forward_hooks,
     )
-    return any(number not in ours for kind in kinds for number in kind)
+    return any(key != _KEY for kind in kinds for key in kind)
 
 
 @interrupts.whole

@@ -61,7 +61,12 @@ def _predicate(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[An
     return lambda operand: answer(operand).to(language.int32, _semantic=semantic)
 
 
+def _llrint(operand: Any) -> Any:
+    return _unary(torch.round)(operand).to(language.int64, _semantic=semantic)
+
+
 LIBDEVICE: dict[str, Callable[..., Any]] = {
+    "llrint": _llrint,
     **{name: _unary(function) for name, function in _UNARY.items()},
     **{name: _binary(function) for name, function in _BINARY.items()},
     **{name: _predicate(getattr(torch, name)) for name in ("isinf", "isnan", "signbit")},
