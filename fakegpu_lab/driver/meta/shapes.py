@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.meta import shape_cache
@@ -51,11 +52,11 @@ def addmm(added: Tensor, a: Tensor, b: Tensor, **scales: Any) -> Tensor:
 
 
 def layout_of_convolution(source: Tensor, weight: Tensor) -> torch.memory_format:
-    """Channels last, if source or weight is (`cudnn_conv_suggest_memory_format` in native/ConvUtils.h)."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(source.dim())
-    if last is None or not any(t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in (source, weight)):
-        return torch.contiguous_format
-    return last
+    """Channels last, if source or weight is by its strides (`cudnn_conv_suggest_memory_format` in ConvUtils.h)."""
+    found = {suggest_memory_format(source), suggest_memory_format(weight)}
+    last = torch.channels_last if weight.dim() == 4 else torch.channels_last_3d
+    double = torch.float64 in (source.dtype, weight.dtype)
+    return last if last in found and not double else torch.contiguous_format
 
 
 def convolution(source: Tensor, weight: Tensor, *rest: Any) -> Tensor:
