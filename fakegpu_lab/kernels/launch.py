@@ -121,13 +121,13 @@ def launch(
             ran = run(log)
         except (IllegalAccess, AssertFailed) as error:
             fault = error
-            ran = Ran(list(tensors))
+            ran = Ran(list(written))
         except BaseException as error:  # it passes the dispatch path with its own traceback
             failed.append(error)
             return
-        stored = {id(tensor._buffer) for tensor in ran.written}
-        read += [tensor for tensor in written if id(tensor._buffer) not in stored]
-        written[:] = [tensor for tensor in written if id(tensor._buffer) in stored]
+        stored = {id(tensor._buffer.block) for tensor in ran.written}
+        read += [tensor for tensor in written if id(tensor._buffer.block) not in stored]
+        written[:] = [tensor for tensor in written if id(tensor._buffer.block) in stored]
         access = _charge(device, log, ran)
         if fault is not None:
             if graph_capture.current_capture() is None:

@@ -160,10 +160,35 @@ def test_a_replay_copies_inputs_and_nothing_else(monkeypatch):
     assert [kernel.name for kernel in kernels if "copy" in kernel.name] == 2 * ["aten::_foreach_copy_"]
 
 
+def test_a_size_is_an_input_of_a_graph_too():
+    compiled = torch.compile(lambda x: x * x.shape[0], mode="reduce-overhead", dynamic=True)
+    for rows in (300, 300, 300, 400, 400, 400):
+        x = torch.randn(rows, 2, device="cuda")
+        torch.testing.assert_close(compiled(x), x * rows)
+
+
+def test_a_captured_kernel_keeps_no_memory():
+    """What a graph only needs while it runs is free afterwards: 64 KiB between two kernels, and a library's product."""
+    x, w = torch.ones(16, 16, device="cuda"), torch.ones(16, 1024, device="cuda")
+    compiled = torch.compile(lambda x, w: ((x @ w).sin() @ w.t()).cos(), mode="reduce-overhead")
+    used = []
+    with torch.no_grad():
+        for _ in range(4):
+            result = compiled(x, w)
+            used.append(torch.cuda.memory_allocated())
+    copies = sum(one.nbytes for one in (x, w))
+    assert used[1:] == 3 * used[1:2]
+    assert used[1] - used[0] - copies == 8_519_680  # cuBLAS's workspace for the stream that captures
+    torch.testing.assert_close(result, ((x @ w).sin() @ w.t()).cos())
+
+
 def test_a_convolutions_result_has_the_layout_of_cudnns():
-    """Channels last where the source or the weight is; in a graph, too, that asks for no layout of its own."""
+    """Channels last where the source or the weight is, also by the strides of a weight of 1×1."""
     net = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.SiLU(), nn.Conv2d(8, 4, 1)).cuda()
     net.to(memory_format=torch.channels_last)
+    wide = nn.Conv2d(4, 8, 1).cuda().to(memory_format=torch.channels_last)
+    y = torch.randn(2, 4, 8, 8, device="cuda")
+    assert torch.compile(wide, fullgraph=True)(y).stride() == wide(y).stride() == (512, 1, 64, 8)
     x = torch.randn(2, 4, 8, 8, device="cuda", requires_grad=True)
     result = torch.compile(net, fullgraph=True)(x)
     assert result.stride() == net(x).stride()

@@ -63,7 +63,11 @@ class _Captured:
         return [inputs[place].data_ptr() for place in self.fixed if isinstance(inputs[place], torch.Tensor)]
 
     def _copy(self, inputs: list[Any]) -> None:
-        places = [i for i, kept in enumerate(self.inputs) if kept is not inputs[i] and i not in self.fixed]
+        places = [
+            i
+            for i, kept in enumerate(self.inputs)
+            if isinstance(kept, torch.Tensor) and kept is not inputs[i] and i not in self.fixed
+        ]
         if places:
             torch._foreach_copy_([self.inputs[i] for i in places], [inputs[i] for i in places])
 

@@ -26,7 +26,6 @@ from fakegpu_lab.user_code import captured
 from fakegpu_lab.user_code.environment import PACKAGE
 
 if TYPE_CHECKING:
-
     from fakegpu_lab.driver.base.patches import Patches
 
 

@@ -17,8 +17,9 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.base import current, graph_capture
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.graphs.capture import borrowed
 from fakegpu_lab.hardware.errors import with_notes
 from fakegpu_lab.hardware.kernel_model.accesses import AccessLog
 from fakegpu_lab.kernels import sampling
@@ -146,7 +147,8 @@ class Launcher:
             return access_of(device, log, ran, given.nbytes)
 
         total = grid[0] * grid[1] * grid[2]
-        launch(device, self.metadata.name, given.tensors, run, values=loops is None)
+        tensors, given.tensors = given.tensors, []  # a captured graph keeps `run`
+        launch(device, self.metadata.name, tensors, run, values=loops is None)
 
 
 class _Arguments:
@@ -219,7 +221,8 @@ class _Arguments:
             return 0
         if isinstance(tensor, FakeCudaTensor) and tensor._device is self.device:
             self.tensors.append(tensor)
-            self.stretches.append(stretch(name, tensor))
+            captured = graph_capture.current_capture() is not None  # a graph keeps this launch, and not its memory
+            self.stretches.append(stretch(name, borrowed(tensor) if captured else tensor))
         elif isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" and tensor.is_pinned():
             self.stretches.append(Stretch(name, address, address + tensor.nbytes, address, tensor.element_size()))
         else:
