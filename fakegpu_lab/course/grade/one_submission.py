@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Altered = set[tuple[str, int, str]]
 """Values that changed in place: the cell or check, the number of the check's statement, and the value's name."""
-_ALTERED: dict[str, Altered] = {}
+_ALTERED: dict[str, tuple[Altered, set[str]]] = {}
 _ALTERING = threading.Lock()
 """By a lesson's digest, what its own solutions change in place. One thread finds out, and the others wait."""
 TRIES = 2
@@ -93,18 +93,23 @@ def _flag_altered(outcome: Outcome, altered: Altered, lesson: GradedLesson, limi
     earned = {check.grade_id for check in outcome.checks if check.points}
     altered = {one for one in altered if one[0] in earned or not one[1]}
     if altered:
-        altered -= _altered_by_solutions(lesson, limits, hide)
+        own, unsolved = _altered_by_solutions(lesson, limits, hide)
+        altered = {one for one in altered - own if one[0] not in unsolved}
     found = {f"{cell}: changed {name} in place, which the check uses" for cell, _, name in altered}
     outcome.flags = sorted({*outcome.flags, *found})
 
 
-def _altered_by_solutions(lesson: GradedLesson, limits: Limits, hide: list[str]) -> Altered:
-    """What the lesson's own solutions change in place: they are run, once for each version of the lesson."""
+def _altered_by_solutions(lesson: GradedLesson, limits: Limits, hide: list[str]) -> tuple[Altered, set[str]]:
+    """What the lesson's own solutions change in place, and the checks that they did not pass: these say nothing.
+
+    The solutions are run once for each version of the lesson.
+    """
     with _ALTERING:
         if lesson.digest not in _ALTERED:
             solved = Submission(student="", notebook=lesson.solved)
-            repaired = repair.repair(lesson, repair.read(solved.notebook))
-            _ALTERED[lesson.digest] = _run(nothing_yet(solved, lesson), lesson, repaired, solved, limits, hide)
+            repaired, outcome = repair.repair(lesson, repair.read(solved.notebook)), nothing_yet(solved, lesson)
+            altered = _run(outcome, lesson, repaired, solved, limits, hide)
+            _ALTERED[lesson.digest] = altered, {one.grade_id for one in outcome.checks if not one.passed}
         return _ALTERED[lesson.digest]
 
 

@@ -63,11 +63,9 @@ def _state(thing: Any, depth: int) -> Hashable:
         return tuple(_of_module(thing))
     if issubclass(kind, torch.optim.Optimizer) and is_known(kind):
         return repr([{key: one for key, one in group.items() if key != "params"} for group in thing.param_groups])
-    for container in (list, tuple, dict):
-        if issubclass(kind, container) and depth < _DEEPEST:
-            keys = list(dict.keys(thing)) if container is dict else []
-            items = dict.values(thing) if container is dict else container.__iter__(thing)
-            return repr([_state(one, depth + 1) for one in itertools.islice((*keys, *items), _MOST_ITEMS)])
+    if kind in (list, tuple, dict) and depth < _DEEPEST:  # such as a library's counters change by themselves
+        items = itertools.chain(thing, thing.values() if kind is dict else ())
+        return repr([_state(one, depth + 1) for one in itertools.islice(items, _MOST_ITEMS)])
     return None
 
 
