@@ -26,8 +26,6 @@ from fakegpu_lab.user_code import captured
 from fakegpu_lab.user_code.environment import PACKAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fakegpu_lab.driver.base.patches import Patches
 
 
@@ -61,13 +59,13 @@ def _take_for_plain_tensors(patches: Patches, module: Any) -> None:
 
 def _make_streams_of_the_device(patches: Patches, module: Any) -> None:
     """Streams and events that a captured program makes: torch's own functions take the classes of C++."""
-    for name, cls in (("build_stream", torch.Stream), ("build_event", torch.Event)):
-        if hasattr(module, name):
-            patches.set(module, name, partial(_made, cls))
+    for function, name in (("build_stream", "Stream"), ("build_event", "Event")):
+        if hasattr(module, function):
+            patches.set(module, function, partial(_made, name))
 
 
-def _made(cls: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    return cls(*args, **kwargs)
+def _made(name: str, args: Any, kwargs: Any) -> Any:
+    return getattr(torch, name)(*args, **kwargs)  # the class of now
 
 
 def _coerced(self: torch.Tensor, metadata: Any, expected_type: Any = None) -> torch.Tensor:
@@ -101,6 +99,7 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
     original = rules.get_torch_obj_rule_map
     in_graph = functions.TorchInGraphFunctionVariable
     hooks = running_modules.enter, running_modules.leave, running_modules.remember_optimizer
+    of_optimizers: dict[Any, Any] = _global_optimizer_pre_hooks
 
     @cache  # at the first compilation, when all patches are in place
     def get_torch_obj_rule_map() -> dict[Any, Any]:
@@ -120,7 +119,7 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
                 known.setdefault(now, known[before])
             elif isinstance(before, FunctionType) and isinstance(now, FunctionType) and now not in known:
                 patches.set(now, "_torchdynamo_inline", before)
-        for hook in (*hooks, _global_optimizer_pre_hooks[python_time.HOOK]):
+        for hook in (*hooks, of_optimizers[python_time.HOOK]):
             known[hook] = in_graph
             patches.set_item(in_graph._get_handlers(), hook, lambda *args: functions.ConstantVariable.create(None))
         for function in captured.PASSING:
