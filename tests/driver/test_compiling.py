@@ -105,7 +105,7 @@ def test_what_a_program_asks_the_compiler(machine):
 def test_functions_that_the_driver_replaced_break_no_graph(machine):
     def attend(x):
         torch.cuda.is_available()
-        scale = torch.tensor(2.0, device="cuda")
+        scale = torch.tensor(2.0, device="cuda").type(x.dtype)
         return torch.nn.functional.scaled_dot_product_attention(x, x, x) * scale
 
     x = torch.randn(1, 2, 4, 8, device="cuda")

@@ -102,6 +102,7 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
     original = rules.get_torch_obj_rule_map
     in_graph = functions.TorchInGraphFunctionVariable
     hooks = running_modules.enter, running_modules.leave, running_modules.remember_optimizer
+    of_optimizers: dict[Any, Any] = _global_optimizer_pre_hooks
 
     @cache  # at the first compilation, when all patches are in place
     def get_torch_obj_rule_map() -> dict[Any, Any]:
@@ -121,7 +122,7 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
                 known.setdefault(now, known[before])
             elif isinstance(before, FunctionType) and isinstance(now, FunctionType) and now not in known:
                 patches.set(now, "_torchdynamo_inline", before)
-        for hook in (*hooks, _global_optimizer_pre_hooks[python_time.HOOK]):  # type: ignore[index]
+        for hook in (*hooks, of_optimizers[python_time.HOOK]):
             known[hook] = in_graph
             patches.set_item(in_graph._get_handlers(), hook, lambda *args: functions.ConstantVariable.create(None))
         for function in captured.PASSING:

@@ -279,7 +279,7 @@ def _refresh() -> None:
 
 def hooks_of_others() -> bool:
     """Whether there are hooks for all modules that do not belong to the recorders."""
-    kinds = (
+    kinds: tuple[dict[Any, Any], ...] = (
         torch_modules._global_backward_pre_hooks,
         torch_modules._global_backward_hooks,
         torch_modules._global_forward_pre_hooks,

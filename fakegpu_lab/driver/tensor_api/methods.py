@@ -52,6 +52,7 @@ def type_(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **k
     return _base_type(self, dtype, non_blocking, **kwargs)
 
 
+type_.__name__ = type_.__qualname__ = "type"  # Dynamo looks for a method by its own name
 _base_type = torch._C.TensorBase.type
 
 
