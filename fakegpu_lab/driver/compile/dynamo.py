@@ -11,7 +11,7 @@ import sys
 from collections.abc import Hashable
 from functools import cache
 from importlib import import_module
-from types import FunctionType
+from types import FunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -99,6 +99,8 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
                 known.setdefault(now, known[before])
             elif isinstance(before, FunctionType) and isinstance(now, FunctionType) and now not in known:
                 patches.set(now, "_torchdynamo_inline", before)
+            elif isinstance(before, MethodDescriptorType) and hasattr(torch.Tensor, before.__name__):
+                known.setdefault(now, in_graph)  # as `is_aten_op_or_tensor_method` says of a tensor's methods
         for hook in (running_modules.enter, running_modules.leave, running_modules.remember_optimizer):
             known[hook] = in_graph
             patches.set_item(in_graph._get_handlers(), hook, lambda *args: functions.ConstantVariable.create(None))
