@@ -99,8 +99,10 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
                 known.setdefault(now, known[before])
             elif isinstance(before, FunctionType) and isinstance(now, FunctionType) and now not in known:
                 patches.set(now, "_torchdynamo_inline", before)
-            elif isinstance(before, MethodDescriptorType) and hasattr(torch.Tensor, before.__name__):
-                known.setdefault(now, in_graph)  # as `is_aten_op_or_tensor_method` says of a tensor's methods
+        for name, method in vars(torch.Tensor).items():  # in front of a method in C++, which is in graphs as it is
+            ours = isinstance(method, FunctionType) and method.__code__.co_filename.startswith(PACKAGE.as_posix())
+            if ours and isinstance(getattr(torch._C.TensorBase, name, None), MethodDescriptorType):
+                known.setdefault(method, in_graph)
         for hook in (running_modules.enter, running_modules.leave, running_modules.remember_optimizer):
             known[hook] = in_graph
             patches.set_item(in_graph._get_handlers(), hook, lambda *args: functions.ConstantVariable.create(None))
