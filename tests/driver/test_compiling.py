@@ -123,6 +123,20 @@ def test_attention_with_a_mask_is_traced_under_autocast(machine):
     torch.testing.assert_close(compiled(x, mask), attend(x, mask))
 
 
+def test_a_mode_gets_methods_that_the_driver_replaced(machine):
+    """FlexAttention's masks look up tensors under such a mode: `new_ones`, for one, is then called as a function."""
+    flex = import_module("torch.nn.attention.flex_attention")
+    places = torch.arange(128, device="cuda").repeat(2, 1)
+
+    def mask(b, h, q, k):
+        return (q >= k) & (places[b, q] >= k)
+
+    def blocks():
+        return flex.create_block_mask(mask, 2, None, 128, 128, device=places.device).to_dense()
+
+    assert torch.equal(torch.compile(blocks, backend="aot_eager", fullgraph=True)(), blocks())
+
+
 def test_an_optimizers_step_is_one_graph(machine):
     net = torch.nn.Linear(4, 4).cuda()
     net(torch.ones(2, 4, device="cuda")).sum().backward()

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Hashable
 from functools import cache, partial
 from importlib import import_module
-from types import FunctionType, SimpleNamespace
+from types import FunctionType, MethodDescriptorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -122,6 +122,10 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
                 known.setdefault(now, known[before])
             elif isinstance(before, FunctionType) and isinstance(now, FunctionType) and now not in known:
                 patches.set(now, "_torchdynamo_inline", before)
+        for name, method in vars(torch.Tensor).items():  # in front of a method in C++, which is in graphs as it is
+            ours = isinstance(method, FunctionType) and method.__code__.co_filename.startswith(PACKAGE.as_posix())
+            if ours and isinstance(getattr(torch._C.TensorBase, name, None), MethodDescriptorType):
+                known.setdefault(method, in_graph)
         for hook in (*hooks, of_optimizers[python_time.HOOK]):
             known[hook] = in_graph
             patches.set_item(in_graph._get_handlers(), hook, lambda *args: functions.ConstantVariable.create(None))
