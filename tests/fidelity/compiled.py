@@ -3,7 +3,7 @@
     python -m tests.fidelity.compiled [--write] [WORD …]
 
 Without words all rows; with words those whose description has one of them. ``--write`` keeps what the simulation says
-in compiled_results.csv. A row takes minutes: Inductor compiles each program.
+in compiled_results.csv and docs/fidelity.md. A row takes minutes: Inductor compiles each program.
 
 The sources in `ASIDE` were set aside before any row was simulated: nothing in the model was chosen with them.
 """
@@ -19,9 +19,11 @@ import click
 
 from tests.fidelity.programs.compiled import MEASURES, as_it_is, compiled
 from tests.fidelity.published import error
+from tests.fidelity.table import PAGE
 
 HERE = Path(__file__).parent
 FILE, RESULTS = HERE / "compiled.csv", HERE / "compiled_results.csv"
+BEGIN, END = "<!-- python -m tests.fidelity.compiled --write -->\n", "\n<!-- end of compiled -->\n"
 
 ASIDE = ("timm-compile", "raschka", "airbench", "tutorials-kr")
 """The sources that were set aside."""
@@ -143,8 +145,14 @@ def table(found: dict[tuple[str, str], dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
+def page_with(found: dict[tuple[str, str], dict[str, float]]) -> str:
+    """docs/fidelity.md, with this table."""
+    before, rest = PAGE.read_text("utf-8").split(BEGIN)
+    return f"{before}{BEGIN}{table(found)}{END}{rest.split(END)[1]}"
+
+
 @click.command()
-@click.option("--write", "writing", is_flag=True, help="Into compiled_results.csv.")
+@click.option("--write", "writing", is_flag=True, help="Into compiled_results.csv and docs/fidelity.md.")
 @click.argument("words", nargs=-1)
 def main(writing: bool, words: tuple[str, ...]) -> None:
     """Ask the simulation for each pair, and say how far off its speed-up is."""
@@ -160,6 +168,8 @@ def main(writing: bool, words: tuple[str, ...]) -> None:
                        f"{ours['eager GiB']:.4g} → {ours['compiled GiB']:.4g}")  # fmt: skip
         if writing:  # row by row: each takes minutes
             write(read() | {(row.what, row.machine): ours})
+    if writing:
+        PAGE.write_text(page_with(read()), encoding="utf-8")
     if not words:
         click.echo(table(read()))
 

@@ -6,6 +6,7 @@ from statistics import median
 
 from tests.fidelity import compiled
 from tests.fidelity.published import sources
+from tests.fidelity.table import PAGE
 
 FOUND = compiled.read()
 
@@ -28,3 +29,7 @@ def test_half_of_the_speed_ups_are_within_a_fifth() -> None:
     assert len(FOUND) >= 12
     for held_out in (False, True):
         assert median(compiled.errors(FOUND, held_out=held_out)) <= 0.2
+
+
+def test_the_page_has_the_recorded_pairs() -> None:
+    assert compiled.page_with(FOUND) == PAGE.read_text("utf-8"), "python -m tests.fidelity.compiled --write nothing"
