@@ -98,7 +98,6 @@ address:
 kernels: $(VENV)/.test
 	@$(PIP) --editable ".[test,triton,numba]"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --ignore=tests/kernels/triton_kernels.py tests/kernels
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/course/attacks/test_honest.py -k "10-kernels or 11-compile"
 	FAKEGPU_LAB_PROGRESS=off $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --nbval-lax --nbval-current-env lessons/source/10-kernels lessons/source/11-compile
 
 classroom: $(VENV)/.torch $(INPUTS)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import fakegpu_lab as lab
 from tests.ranks.conftest import on_ranks
 
 if TYPE_CHECKING:
@@ -331,8 +332,10 @@ def test_without_a_backend_named() -> None:
 
 def test_differentiable_collectives_that_a_rank_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     """The module looks up the default group when it is imported: here by a rank, whose group is not that of others."""
+    lab.disable()
     for name in [name for name in sys.modules if name.startswith("torch.distributed.nn")]:
         monkeypatch.delitem(sys.modules, name)
+    lab.enable("a100:2")
 
     def program() -> list[float]:
         from torch.distributed.nn import functional

@@ -11,6 +11,11 @@ from fakegpu_lab.course.checks import guard
 C, U, A = guard.NAMES
 
 
+def used(name: str) -> str:
+    """What a check computes with is named, so that it can be said what changed."""
+    return f"{U}({name}, {name!r})"
+
+
 @pytest.mark.parametrize(
     ("text", "guarded"),
     [
@@ -18,15 +23,15 @@ C, U, A = guard.NAMES
         ("a < 3 <= b", f"{C}(a) < 3 <= {C}(b)"),
         ("3 > a", f"3 > {C}(a)"),
         ("not a", f"not {C}(a)"),
-        ("-a", f"-{U}(a)"),
-        ("isinstance(a, int)", f"isinstance({C}(a), {U}(int))"),
+        ("-a", f"-{used('a')}"),
+        ("isinstance(a, int)", f"isinstance({C}(a), {used('int')})"),
         ("bool(a)", f"bool({C}(a))"),
         ("bool()", "bool()"),
-        ("float(a)", f"float({U}(a))"),
-        ("a.bool(b, *c, d=e)", f"{A}(a, 'bool').bool({U}(b), *c, d={U}(e))"),
+        ("float(a)", f"float({used('a')})"),
+        ("a.bool(b, *c, d=e)", f"{A}(a, 'bool').bool({used('b')}, *c, d={used('e')})"),
         ("a.x = b", "a.x = b"),
-        ("a[0] - b", f"{U}({U}(a)[0]) - {U}(b)"),
-        ("torch.equal(a, 1)", f"torch.equal({U}(a), 1)"),
+        ("a[0] - b", f"{U}({used('a')}[0]) - {used('b')}"),
+        ("torch.equal(a, 1)", f"torch.equal({used('a')}, 1)"),
         ("f(lambda: a == 1)", f"f(lambda: {C}(a) == 1)"),
         ("(a == b) == c", f"{C}({C}(a) == {C}(b)) == {C}(c)"),
         ("a and b", "a and b"),
