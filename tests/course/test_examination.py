@@ -316,3 +316,14 @@ def test_each_of_two_expectations_in_a_line_has_its_own_limit() -> None:
     assert float(Check(source, {}).judged()) == 1.0
     source = "for one in (1, 2): expect.at_most(one, 2) if one < 2 else expect.at_most(one, 1)"
     assert float(Check(source, {}).judged()) == 0.0
+
+
+def test_a_canary_runs_although_the_check_lacks_a_value_of_the_same_name() -> None:
+    """Its comprehensions have names, too: a wrong answer was flagged where the check's own `one` was not made."""
+    told: list[dict[str, Any]] = []
+    canary = "expect.true(all(one > 27 for one in [27, 66]), 'none')"
+    texts = [["one = missing", False], [canary, True], ["expect.equal(one, 1)", False]]
+    observed({"statements": texts}, {}, None, told.append)
+    seen = [message for message in told if "saw" in message]
+    assert [(one["saw"], one["data"]["condition"]) for one in seen] == [("true", False)]
+    assert ["crashed" in message for message in told].count(True) == 2

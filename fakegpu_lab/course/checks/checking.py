@@ -138,7 +138,8 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     names |= {"expect": expect, **guard.NAMES}
     check.statement, check.outcomes = part.statement, []
     loaded, stored = _loaded(part.statement), names_bound_by(part.statement)
-    if (loaded - stored) & check.not_made and not isinstance(part.statement, ast.FunctionDef):
+    follows = part.names is None and (loaded - stored) & check.not_made  # a canary has names of its own
+    if follows and not isinstance(part.statement, ast.FunctionDef):
         check.not_made |= stored  # nor does it take what another check left under that name
         return _failed(Outcome(met=False, what=describe(part.statement), found=FOLLOWS), check)
     last_run = check.trace
