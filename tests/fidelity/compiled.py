@@ -19,7 +19,7 @@ import click
 
 from tests.fidelity.programs.compiled import MEASURES, as_it_is, compiled
 from tests.fidelity.published import error
-from tests.fidelity.table import PAGE
+from tests.fidelity.table import PAGE, with_part
 
 HERE = Path(__file__).parent
 FILE, RESULTS = HERE / "compiled.csv", HERE / "compiled_results.csv"
@@ -147,8 +147,7 @@ def table(found: dict[tuple[str, str], dict[str, float]]) -> str:
 
 def page_with(found: dict[tuple[str, str], dict[str, float]]) -> str:
     """docs/fidelity.md, with this table."""
-    before, rest = PAGE.read_text("utf-8").split(BEGIN)
-    return f"{before}{BEGIN}{table(found)}{END}{rest.split(END)[1]}"
+    return with_part(BEGIN, END, table(found))
 
 
 @click.command()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tests.fidelity.published import HERE, HOST, NEVER_SEEN, Row, error, rows, series, sources
-from tests.fidelity.table import PAGE
+from tests.fidelity.table import PAGE, with_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,8 +111,7 @@ def _told(found: list[float]) -> tuple[str, str, str]:
 
 def page_with(table: str) -> str:
     """The page with another summary."""
-    before, begin, rest = PAGE.read_text("utf-8").partition(BEGIN)
-    return before + begin + table + END + rest.partition(END)[2]
+    return with_part(BEGIN, END, table)
 
 
 def evaluated(chosen: Iterable[Row]) -> dict[tuple[str, str], float]:

@@ -112,8 +112,12 @@ def summary(page: str) -> list[str]:
     return lines
 
 
+def with_part(begin: str, end: str, text: str) -> str:
+    """The page with another text between two marks."""
+    before, begin, rest = PAGE.read_text("utf-8").partition(begin)
+    return before + begin + text + end + rest.partition(end)[2]
+
+
 def page_with(tables: str) -> str:
     """The page with other tables between its marks."""
-    before, begin, rest = PAGE.read_text("utf-8").partition("<!-- python -m tests.fidelity --all --write -->\n")
-    _, end, after = rest.partition("\n<!-- end -->\n")
-    return before + begin + tables + "\n" + end + after
+    return with_part("<!-- python -m tests.fidelity --all --write -->\n", "\n<!-- end -->\n", tables + "\n")

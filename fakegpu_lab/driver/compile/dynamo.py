@@ -140,9 +140,10 @@ def _treat_replacements_alike(patches: Patches, rules: Any, functions: Any) -> N
 def _keep_graphs(patches: Patches, module: Any) -> None:
     """A graph that calls what the driver put in the place of a function is kept on disk if that function's would be."""
     check = module.check_node_safe
+    originals = cache(lambda: _originals(patches))  # at the first compilation, when all patches are in place
 
     def check_node_safe(node: Any) -> None:
-        before = _originals(patches).get(id(node.target)) if node.op == "call_function" else None
+        before = originals().get(id(node.target)) if node.op == "call_function" else None
         check(node if before is None else SimpleNamespace(op=node.op, target=before, meta=node.meta))
 
     patches.set(module, "check_node_safe", check_node_safe)

@@ -27,6 +27,9 @@ class NotHere(Exception):  # noqa: N818 - it is no error
 
 
 _HALF = (torch.float16, torch.bfloat16)
+_KINDS = {"i1": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32,
+          "i64": torch.int64, "fp32": torch.float32, "fp64": torch.float64}  # fmt: skip
+"""Triton's names of the types of arguments that are numbers."""
 _UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
@@ -47,16 +50,6 @@ class Values:
         All its arguments that are numbers, each with its type in Triton's signature.
     """
 
-    _KINDS = {  # noqa: RUF012
-        "i1": torch.bool,
-        "u8": torch.uint8,
-        "i8": torch.int8,
-        "i16": torch.int16,
-        "i32": torch.int32,
-        "i64": torch.int64,
-        "fp32": torch.float32,
-        "fp64": torch.float64,
-    }
     REDUCTIONS = frozenset(
         [
             "sum",
@@ -135,7 +128,7 @@ class Values:
     def number(self, name: str) -> Tensor:
         """An argument that is a number."""
         value, kind = self._numbers[name]
-        return torch.full((1,) * len(self._range), value, dtype=self._KINDS[kind])
+        return torch.full((1,) * len(self._range), value, dtype=_KINDS[kind])
 
     def again(self, key: str, place: Place, mask: Tensor | None = None) -> Tensor:
         """Load what an earlier node has stored."""

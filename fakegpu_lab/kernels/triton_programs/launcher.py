@@ -128,18 +128,18 @@ class Launcher:
                     given.compute(loops)
                 except (NotHere, RuntimeError, IndexError):  # such as an index out of bounds: its program says so
                     return programs(log, Memory(given.stretches, device), np.arange(total))
-            return Ran(given.named(loops.written), grid, access=tried(loops))
+            return Ran(given.named(loops.written), grid, access=tried())
 
-        def tried(loops: writing.Printed) -> Access:
+        def tried() -> Access:
             where = *(one.pointer % 32 for one in given.stretches), *(one.end - one.start for one in given.stretches)
             key = device.profile.id, grid, *given.sizes.values(), *where
             if key not in self._accesses:
                 compiled = self.metadata.num_warps, self.metadata.shared, getattr(function, "registers", 0)
                 about = device.profile, grid, given.sizes, where, compiled, self.kernel.src, triton.__version__
-                self._accesses[key] = kept.remembered(self.kernel.src, about, lambda: access(given))
+                self._accesses[key] = kept.remembered(self.kernel.src, about, access)
             return self._accesses[key]
 
-        def access(given: _Arguments) -> Access:
+        def access() -> Access:
             log = AccessLog(device.roofline.cached)
             memory, _held = zip(*(one.tried() for one in given.stretches), strict=True)
             some = sampling.middle(total, max(total * _ENOUGH // given.elements, 1))

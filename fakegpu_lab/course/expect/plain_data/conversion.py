@@ -291,22 +291,21 @@ def tensor(thing: torch.Tensor, *, values: bool) -> SeenTensor:
 
 
 def _of_module(thing: Any, *, values: bool) -> Iterator[tuple[str, SeenTensor]]:
+    for name, one in tensors_of_module(thing):
+        yield name, tensor(one, values=values)
+
+
+def tensors_of_module(thing: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters and then buffers: read from the module's own tables, which no method of a subclass can hide."""
+    found: list[tuple[str, Any]] = []
+    _modules(thing, "", found, set())
     held: set[int] = set()
-    found = modules_of(thing)
     for table in ("_parameters", "_buffers"):
         for prefix, module in found:
             for name, one in vars(module).get(table, {}).items():
                 if one is not None and id(one) not in held and is_known_tensor(type(one)):
                     held.add(id(one))
-                    yield f"{prefix}{name}", tensor(one, values=values)
-
-
-def modules_of(thing: Any) -> list[tuple[str, Any]]:
-    """A module and those in it, each with the prefix of its tensors' names, by their own tables."""
-    found: list[tuple[str, Any]] = []
-    _modules(thing, "", found, set())
-    return found
+                    yield f"{prefix}{name}", one
 
 
 def _modules(thing: Any, prefix: str, found: list[tuple[str, Any]], visited: set[int]) -> None:

@@ -10,10 +10,10 @@ import itertools
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fakegpu_lab.course.expect.plain_data.conversion import PLAIN, is_known, is_known_tensor, modules_of
+from fakegpu_lab.course.expect.plain_data.conversion import PLAIN, is_known, is_known_tensor, tensors_of_module
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable
 
     import torch
 
@@ -60,21 +60,13 @@ def _state(thing: Any, depth: int) -> Hashable:
     if kind is np.ndarray:
         return _of_array(thing) if thing.dtype.kind in "biufc" else None
     if issubclass(kind, torch.nn.Module):
-        return tuple(_of_module(thing))
+        return tuple((name, _of_tensor(one)) for name, one in tensors_of_module(thing))
     if issubclass(kind, torch.optim.Optimizer) and is_known(kind):
         return repr([{key: one for key, one in group.items() if key != "params"} for group in thing.param_groups])
-    if kind in (list, tuple, dict) and depth < _DEEPEST:  # such as a library's counters change by themselves
+    if kind in (list, tuple, dict) and depth < _DEEPEST:  # a library's counters change by themselves
         items = itertools.chain(thing, thing.values() if kind is dict else ())
         return repr([_state(one, depth + 1) for one in itertools.islice(items, _MOST_ITEMS)])
     return None
-
-
-def _of_module(thing: Any) -> Iterator[Hashable]:
-    for prefix, module in modules_of(thing):
-        for table in ("_parameters", "_buffers"):
-            for name, one in vars(module).get(table, {}).items():
-                if one is not None and is_known_tensor(type(one)):
-                    yield prefix, name, _of_tensor(one)
 
 
 def _of_tensor(thing: torch.Tensor) -> Hashable:
