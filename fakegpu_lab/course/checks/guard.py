@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from typing import Any
 
 from fakegpu_lab.course.expect.comparable import asked, comparable, genuine
@@ -17,8 +16,23 @@ captured.leave_out(*NAMES.values())  # a function that a check defines and compi
 
 def guarded(statement: ast.stmt) -> ast.stmt:
     """Return a statement in which what is compared, and what is computed with, is looked at before."""
-    changed: ast.stmt = _Guard().visit(copy.deepcopy(statement))
+    changed: ast.stmt = _Guard().visit(_copied(statement))
     return changed
+
+
+def _copied(tree: ast.AST) -> Any:
+    """A copy of a tree, by its fields.
+
+    ``copy.deepcopy`` would follow what others hang on nodes that all trees share: executing, with which IPython shows
+    an error, gives ``Load()`` a parent in the file of that error.
+    """
+
+    def of(value: object) -> object:
+        if isinstance(value, list):
+            return [of(one) for one in value]
+        return _copied(value) if isinstance(value, ast.AST) else value
+
+    return ast.copy_location(type(tree)(**{name: of(value) for name, value in ast.iter_fields(tree)}), tree)
 
 
 def _through(name: str, node: ast.expr, *texts: str) -> ast.expr:

@@ -41,3 +41,20 @@ def test_what_is_compared_is_looked_at(text: str, guarded: str) -> None:
     statement = ast.parse(text).body[0]
     assert ast.unparse(guard.guarded(statement)) == ast.unparse(ast.parse(guarded))  # 3.10 writes `lambda :`
     assert ast.dump(statement) == ast.dump(ast.parse(text).body[0]), "the check's own text is not changed"
+
+
+class _NeverCopied:
+    def __deepcopy__(self, memo: object) -> object:
+        raise AssertionError("more than the statement was copied")
+
+
+def test_only_the_statement_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What showed an error before gave the nodes that all trees share a parent, in the file of that error."""
+    statement = ast.parse("expect.equal(total.sum(), 3)").body[0]
+    shared = next(node for node in ast.walk(statement) if isinstance(node, ast.Load))
+    monkeypatch.setattr(shared, "parent", _NeverCopied(), raising=False)
+    before = ast.dump(statement, include_attributes=True)
+    changed = guard.guarded(statement)
+    assert ast.dump(statement, include_attributes=True) == before
+    assert (changed.lineno, changed.end_col_offset) == (statement.lineno, statement.end_col_offset)
+    assert ast.dump(changed) != ast.dump(statement)
