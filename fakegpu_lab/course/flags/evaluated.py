@@ -29,7 +29,8 @@ _GENERATE = {
               "export/", "_export/", "onnx/"),
     "IPython": ("core/magics/execution.py", "core/magics/config.py", "core/pylabtools.py"),
     "networkx": ("utils/decorators.py",), "scipy": ("stats/_distn_infrastructure.py",), "attr": ("_make.py",),
-    "jinja2": ("environment.py",), "sympy": ("polys/monomials.py",), "decorator.py": ("",), "triton": ("",), "numba": ("",), "numba_cuda": ("",),
+    "jinja2": ("environment.py",), "sympy": ("polys/monomials.py",),
+    "decorator.py": ("",), "triton": ("",), "numba": ("",), "numba_cuda": ("",),
 }  # fmt: skip
 """Files of packages (and of Python) that run text which they make themselves, or which the policy reads."""
 _GIVEN_TEXT = {
