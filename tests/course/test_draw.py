@@ -118,7 +118,7 @@ def test_a_pipeline_idles_as_the_papers_say(stages: int, microbatches: int, kind
     assert whole == pytest.approx((microbatches + stages - 1) * (1 + backward))
     for row in placed:
         assert len(row) == 2 * microbatches
-        assert all(before[3] <= after[2] for before, after in itertools.pairwise(row))
+        assert all(before[4] <= after[3] for before, after in itertools.pairwise(row))
     if kind == "1f1b":
         for stage, row in enumerate(placed):
             held = most = 0
@@ -126,6 +126,30 @@ def test_a_pipeline_idles_as_the_papers_say(stages: int, microbatches: int, kind
                 held += 1 if what == "F" else -1
                 most = max(most, held)
             assert most <= stages - stage
+
+
+@given(st.integers(1, 6), st.integers(1, 4))
+def test_smaller_bubbles_are_as_small_as_the_papers_say(stages: int, rounds: int) -> None:
+    """Two parts in each stage halve the bubble; gradients of weights that wait leave a third of it (where all parts
+    of a step take as long as a forward).
+    """
+    microbatches = rounds * stages
+    for kind, bubble in (("1f1b", 3.0), ("interleaved", 1.5), ("zero-bubble", 1.0)):
+        placed = schedule(stages, microbatches, kind, 2.0)
+        assert max(end for row in placed for *_, end in row) == pytest.approx(3 * microbatches + bubble * (stages - 1))
+        for stage, row in enumerate(placed):
+            done = [one[:3] for one in row]
+            assert (
+                len(done)
+                == len(set(done))
+                == (2 if kind == "1f1b" else 4 if kind == "interleaved" else 3) * microbatches
+            )
+            held = most = 0
+            for what, *_ in row:
+                held += (what == "F") - (what == ("W" if kind == "zero-bubble" else "B"))
+                most = max(most, held)
+            if kind == "zero-bubble":
+                assert most <= stages, f"stage {stage} holds no more than stage 0 of 1F1B"
 
 
 @given(st.integers(1, 40), st.integers(1, 16))
@@ -155,7 +179,8 @@ def test_the_allocator_is_drawn_as_it_is() -> None:
         (lambda: lab.draw.ring(1), "2 to 8 ranks"),
         (lambda: lab.draw.ring(4, step=9), "the steps are 0 to 6"),
         (lambda: lab.draw.pipeline(0, 1), "1 to 16 stages"),
-        (lambda: lab.draw.pipeline(kind="zero"), "'gpipe' or '1f1b'"),
+        (lambda: lab.draw.pipeline(kind="zero"), "'1f1b', 'interleaved' or 'zero-bubble'"),
+        (lambda: lab.draw.pipeline(4, 6, "interleaved"), "a multiple of 4, such as 8"),
         (lambda: lab.draw.shards((3,), 2), "a shape of two numbers"),
         (lambda: lab.draw.streams({"a": []}, [("a", 0, "b", 1)]), "'b', which is not among a"),
         (lambda: lab.draw.memory_bar({"a": -1}), "0 bytes or more"),

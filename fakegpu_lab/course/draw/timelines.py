@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _WIDTH, _LEFT, _ROW = 600.0, 84.0, 40.0
 _FORWARD, _BACKWARD = "#0072b2", "#e69f00"
+_NAMES = {("F", 0): ("forward", _FORWARD), ("F", 1): ("its second part", "#56b4e9"), ("B", 0): ("backward", _BACKWARD),
+          ("B", 1): ("its second part", "#f2d06b"), ("W", 0): ("gradients of weights", "#009e73")}  # fmt: skip
+"""What a pipeline's stage does, with which of its parts: name and color."""
 
 
 def streams(
@@ -90,40 +93,70 @@ def _ticks(whole: float) -> list[float]:
     return [round(number * step, 12) for number in range(math.floor(whole / step * (1 + 1e-9)) + 1)]
 
 
-def schedule(stages: int, microbatches: int, kind: str, backward: float) -> list[list[tuple[str, int, float, float]]]:
-    """When each stage does what: by stage, ("F" or "B", microbatch, start, end); a forward takes 1.
+def schedule(
+    stages: int, microbatches: int, kind: str, backward: float
+) -> list[list[tuple[str, int, int, float, float]]]:
+    """When each stage does what: by stage, (what, microbatch, part of the stage, start, end); a forward takes 1.
 
-    "gpipe": all forwards, then all backwards (Huang et al., 2019). "1f1b": each stage begins a backward as soon as it
-    can, so that it holds the activations of at most `stages` microbatches (Narayanan et al., PipeDream-Flush, 2021).
+    "F" is a forward, and "B" a backward.
+
+    - "gpipe": all forwards, then all backwards (Huang et al., 2019).
+    - "1f1b": each stage begins a backward as soon as it can, so that it holds the activations of at most `stages`
+      microbatches (Narayanan et al., PipeDream-Flush, 2021).
+    - "interleaved": each stage has two parts of the model, number s and number `stages` + s, and works on `stages`
+      microbatches with one part before it takes the other (Narayanan et al., 2021, section 2.2).
+    - "zero-bubble": "B" are the gradients of the inputs, half of a backward, and "W" those of the weights, which
+      nobody waits for: a stage does them later, but holds no more than `stages` microbatches (Qi et al., 2023, ZB-H1).
     """
-    orders: list[list[tuple[str, int]]] = []
-    for stage in range(stages):
-        warm = microbatches if kind == "gpipe" else min(stages - stage, microbatches)
-        order = [("F", number) for number in range(warm)]
-        for number in range(microbatches):
-            order.append(("B", number))
-            if warm + number < microbatches:
-                order.append(("F", warm + number))
-        orders.append(order)
+    orders = [_order(stage, stages, microbatches, kind) for stage in range(stages)]
+    parts = 1 + max(part for order in orders for _, _, part in order)
+    backward = backward / 2 if kind == "zero-bubble" else backward / parts
+    takes = {"F": 1.0 / parts, "B": backward, "W": backward}
     ends: dict[tuple[str, int, int], float] = {}
     done = [0.0] * stages
-    placed: list[list[tuple[str, int, float, float]]] = [[] for _ in range(stages)]
+    placed: list[list[tuple[str, int, int, float, float]]] = [[] for _ in range(stages)]
     while any(orders):
         for stage, order in enumerate(orders):
             if not order:
                 continue
-            what, number = order[0]
+            what, number, part = order[0]
+            at = part * stages + stage  # in the whole model
             if what == "F":
-                before = ends.get(("F", stage - 1, number)) if stage else 0.0
+                before = ends.get(("F", at - 1, number)) if at else 0.0
+            elif what == "B":
+                before = ends.get(("B", at + 1, number) if at < parts * stages - 1 else ("F", at, number))
             else:
-                before = ends.get(("B", stage + 1, number) if stage < stages - 1 else ("F", stage, number))
+                before = ends.get(("B", at, number))
             if before is None:
                 continue
             start = max(done[stage], before)
-            done[stage] = ends[what, stage, number] = start + (1.0 if what == "F" else backward)
-            placed[stage].append((what, number, start, done[stage]))
+            done[stage] = ends[what, at, number] = start + takes[what]
+            placed[stage].append((what, number, part, start, done[stage]))
             order.pop(0)
     return placed
+
+
+def _order(stage: int, stages: int, microbatches: int, kind: str) -> list[tuple[str, int, int]]:
+    """What a stage does, in order: (what, microbatch, part of the stage)."""
+    if kind == "interleaved":
+        rounds = [(first + number, part) for first in range(0, microbatches, stages) for part in (0, 1)
+                  for number in range(stages)]  # fmt: skip
+        forwards = [("F", number, part) for number, part in rounds]
+        backwards = [("B", number, 1 - part) for number, part in rounds]
+        warm = min(2 * (stages - stage - 1) + stages, len(forwards))
+        pairs = [one for pair in zip(forwards[warm:], backwards, strict=False) for one in pair]
+        return forwards[:warm] + pairs + backwards[len(forwards) - warm :]
+    warm = microbatches if kind == "gpipe" else min(stages - stage, microbatches)
+    order = [("F", number, 0) for number in range(warm)]
+    for number in range(microbatches):
+        order.append(("B", number, 0))
+        if kind == "zero-bubble" and number >= stage:
+            order.append(("W", number - stage, 0))
+        if warm + number < microbatches:
+            order.append(("F", warm + number, 0))
+    if kind == "zero-bubble":
+        order += [("W", number, 0) for number in range(max(microbatches - stage, 0), microbatches)]
+    return order
 
 
 def pipeline(stages: int = 4, microbatches: int = 8, kind: str = "1f1b", backward: float = 2.0) -> Drawing:
@@ -134,7 +167,8 @@ def pipeline(stages: int = 4, microbatches: int = 8, kind: str = "1f1b", backwar
     stages, microbatches
         How many of each.
     kind
-        ``"gpipe"`` (all forwards first) or ``"1f1b"`` (one forward, one backward).
+        ``"gpipe"`` (all forwards first), ``"1f1b"`` (one forward, one backward), ``"interleaved"`` (1F1B with two
+        parts of the model in each stage) or ``"zero-bubble"`` (1F1B in which gradients of weights wait).
     backward
         How many times as long as a forward a backward takes.
 
@@ -144,30 +178,40 @@ def pipeline(stages: int = 4, microbatches: int = 8, kind: str = "1f1b", backwar
     >>> print(pipeline(4, 8, "gpipe"))
     A gpipe pipeline of 4 stages and 8 microbatches: every stage is idle 27% of the time.
     """
-    if kind not in ("gpipe", "1f1b"):
-        raise FakeGpuError(f"pipeline(kind={kind!r}): it can be 'gpipe' or '1f1b'.")
+    if kind not in ("gpipe", "1f1b", "interleaved", "zero-bubble"):
+        raise FakeGpuError(f"pipeline(kind={kind!r}): it can be 'gpipe', '1f1b', 'interleaved' or 'zero-bubble'.")
     if stages < 1 or microbatches < 1 or stages > 16 or microbatches > 64:
         raise FakeGpuError(f"pipeline({stages}, {microbatches}): it takes 1 to 16 stages and 1 to 64 microbatches.")
+    if kind == "interleaved" and microbatches % stages:
+        raise FakeGpuError(
+            f"pipeline({stages}, {microbatches}, 'interleaved'): the number of microbatches must be a multiple of "
+            f"{stages}, such as {stages * math.ceil(microbatches / stages)}."
+        )
     placed = schedule(stages, microbatches, kind, backward)
     whole = max(end for row in placed for *_, end in row)
-    drawn = Drawing(_WIDTH, 12 + 30.0 * stages + 26)
+    names = {key: _NAMES[key] for key in _NAMES if any(key == (one[0], one[2]) for row in placed for one in row)}
+    if kind == "zero-bubble":
+        names["B", 0] = "gradients of inputs", _BACKWARD
+    lines = 1 + (len(names) > 2)
+    drawn = Drawing(_WIDTH, 12 + 30.0 * stages + 8 + 18 * lines)
     scale = (_WIDTH - _LEFT - 12) / whole
     for stage, row in enumerate(placed):
         y = 12 + 30.0 * stage
         drawn.text(_LEFT - 8, y + 16, f"stage {stage}", anchor="end")
         drawn.rect(_LEFT, y, whole * scale, 24, "#9a9a9a", opacity=0.12, hint="idle")
-        for what, number, start, end in row:
-            colour, name = (_FORWARD, "forward") if what == "F" else (_BACKWARD, "backward")
+        for what, number, part, start, end in row:
+            name, colour = names[what, part]
             width = (end - start) * scale
             drawn.rect(_LEFT + start * scale, y, width, 24, colour, opacity=0.95, hint=f"{name} of microbatch {number}")
             drawn.text(_LEFT + (start + end) / 2 * scale, y + 16, str(number), anchor="middle", colour=ink_on(colour),
                        within=width)  # fmt: skip
     busy = sum(end - start for *_, start, end in placed[0])
     idle = round(100 * (1 - busy / whole))
-    legend(drawn, _LEFT, drawn.height - 6, [("forward", _FORWARD), ("backward", _BACKWARD), ("idle", "#9a9a9a44")])
+    legend(drawn, _LEFT, drawn.height - 18 * lines + 12, [*names.values(), ("idle", "#9a9a9a44")])
     drawn.text(_WIDTH - 12, drawn.height - 6, "the numbers are microbatches", anchor="end")
     drawn.words = (
-        f"A {kind} pipeline of {several(stages, 'stage')} and {several(microbatches, 'microbatch', 'microbatches')}: "
+        f"{'An' if kind[0] == 'i' else 'A'} {kind} pipeline of {several(stages, 'stage')} and "
+        f"{several(microbatches, 'microbatch', 'microbatches')}: "
         f"every stage is idle {idle}% of the time."
     )
     return drawn
