@@ -195,6 +195,30 @@ def test_sends_and_receives(world: int) -> None:
     on_ranks(world, program)
 
 
+def test_who_waits_for_the_device_waits_for_what_runs_beside_its_stream() -> None:
+    def program() -> tuple[float, list[float], int]:
+        x = torch.ones(2, device="cuda")
+        if dist.get_rank() == 1:
+            torch.cuda._sleep(10**7)
+        with lab.record() as trace:
+            dist.all_reduce(x, async_op=True)
+            torch.cuda.synchronize()
+        return lab.clock(), x.tolist(), len(trace.collectives)
+
+    first, second = on_ranks(2, program)
+    assert first == second, "rank 0 waits for rank 1, which came later"
+
+
+def test_who_waits_for_the_device_hangs_where_a_rank_never_joins() -> None:
+    def program() -> None:
+        if dist.get_rank() == 0:
+            dist.all_reduce(torch.ones(2, device="cuda"), async_op=True)
+            torch.cuda.synchronize()
+
+    with pytest.raises(RuntimeError, match=r"rank 0 .*all_reduce"):
+        on_ranks(2, program)
+
+
 @pytest.mark.parametrize("world", WORLDS)
 def test_work_handles_futures_and_coalescing(world: int) -> None:
     def program() -> None:

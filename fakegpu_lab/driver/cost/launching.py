@@ -104,6 +104,8 @@ def wait(device: Device, why: str, stream: Stream | None = None, mark: Mark | No
         end = mark.time
         merge(host.seen, mark.seen)
     else:
+        if stream is None:
+            host.place_all(device)
         streams = list(device.streams.values()) if stream is None else [stream]
         graph_capture.forbid_wait(streams)
         end = max(one.end for one in streams)

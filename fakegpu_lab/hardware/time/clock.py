@@ -159,6 +159,9 @@ class Host:
         if until > self.now:
             self.now = until
 
+    def place_all(self, device: Any) -> None:
+        """Let all that the thread has queued on a device get its place in time: only ranks wait for others there."""
+
     def work(self, ns: int) -> None:
         """Let the thread spend time outside CUDA."""
         self.now += ns

@@ -66,6 +66,7 @@ def launch(operation: Operation) -> None:
     current = host.streams[device]
     stream, after_ns = current, 0
     if operation.asynchronous:
+        start_conditions.run_beside(operation)
         stream = _own_stream(operation)
         mark = record(host, current)
         # The wait belongs to this operation: earlier ones on the stream may not be placed in time yet.

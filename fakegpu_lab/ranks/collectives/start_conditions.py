@@ -1,4 +1,7 @@
-"""What keeps an operation between ranks from starting: sends that no rank has received, and streams behind them.
+"""What keeps an operation between ranks from starting, and a rank from continuing.
+
+An operation waits for sends that no rank has received, and for streams behind them. A rank that waits for a device
+(``torch.cuda.synchronize``) waits for all that it has queued there, and so for the ranks that have yet to join.
 
 NCCL's send is a kernel that ends when the data is received. The host continues at once. What waits is the current
 stream (from `Work.wait`, which `dist.send` calls) and later work on NCCL's stream that carries the send: one stream for
@@ -13,6 +16,7 @@ send and its receipt is placed before the receipt.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from fakegpu_lab.hardware.time.clock import Host, here
 from fakegpu_lab.ranks.collectives.operation import P2P
@@ -65,17 +69,42 @@ def blocker(operation: Operation) -> Operation | None:
 def block_stream(operation: Operation, stream: Stream) -> None:
     """Let a stream wait for a send that is not done."""
     _blocked_streams().setdefault(stream, []).append(operation)
-    here.host.__class__ = _BlockedHost
+    here.host.__class__ = _WaitingHost
 
 
-class _BlockedHost(Host):
-    """A host thread with a stream that waits for a send: a wait for the device also waits for the send."""
+_under_way: WeakKeyDictionary[Host, list[Operation]] = WeakKeyDictionary()
+"""By host thread, the operations that run beside its current stream and that other ranks may have yet to join."""
+
+
+def run_beside(operation: Operation) -> None:
+    """Note an operation that the calling rank has queued and does not wait for."""
+    host = here.host
+    _under_way[host] = [one for one in _under_way.get(host, ()) if not one.done] + [operation]
+    host.__class__ = _WaitingHost
+
+
+class _WaitingHost(Host):
+    """A host thread of a rank that has something to wait for.
+
+    A wait for a device also waits for the sends that its streams wait for, and a wait for all of a device for all
+    operations that run there.
+    """
 
     __slots__ = ()
 
+    def place_all(self, device: Any) -> None:
+        """Let other ranks run until they have joined all that this one has queued on a device."""
+        rank = current_rank()
+        for operation in _under_way.pop(self, ()):
+            if operation.device is not device:
+                _under_way.setdefault(self, []).append(operation)
+            elif rank is not None:
+                rank.wait(Waiting(lambda one=operation: one.done, operation))  # type: ignore[misc]
+            else:
+                operation.channel.finish(operation)
+
     def wait(self, until: int) -> None:
         """Let the thread wait until a time, and until its sends are received."""
-        self.__class__ = Host  # type: ignore[assignment]
         rank = current_rank()
         sends = [send for found in _blocked_streams().values() for send in found]
         _blocked_streams().clear()
