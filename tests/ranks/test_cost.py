@@ -218,7 +218,8 @@ def test_a_tensor_that_is_used_before_the_work_was_waited_for_is_a_race(shapes_a
         dist.all_reduce(x, async_op=True)  # never waited for, but nobody looks
 
     races = recorded(2, program).races
-    assert sorted((race.kind, race.device, race.first, race.second) for race in races if race.first == "nccl:all_reduce") == [
+    early = [race for race in races if race.first == "nccl:all_reduce"]
+    assert sorted((race.kind, race.device, race.first, race.second) for race in early) == [
         ("read after write", 0, "nccl:all_reduce", "aten::mul"),
         ("read after write", 1, "nccl:all_reduce", "aten::mul"),
     ]  # fmt: skip
