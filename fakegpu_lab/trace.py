@@ -9,7 +9,6 @@ from fakegpu_lab.formatting.units import duration
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time import host_costs
 from fakegpu_lab.hardware.time.clock import here
-from fakegpu_lab.hardware.time.recorder import Recorder
 from fakegpu_lab.hardware.time.records import LIMIT, Kernel
 from fakegpu_lab.recording import Recording
 from fakegpu_lab.user_code import interrupts
@@ -51,7 +50,7 @@ class Trace(Recording):
         self._machine = machine
         from fakegpu_lab.driver.recorder import recording  # imports torch, so only here
 
-        self._recorder = Recorder(recording.note, recording.notes, here.host.now, limit)
+        self._recorder = recording.new_recorder(here.host.now, limit)
         self._ended: int | None = None
         super().__init__(self._recorder)
 
@@ -142,4 +141,6 @@ def record(limit: int = LIMIT) -> Trace | ProfiledTrace:
         from fakegpu_lab.opened.profiled import ProfiledTrace
 
         return ProfiledTrace(cards.names)
-    return Trace(session.machine(), limit)
+    trace = Trace(session.machine(), limit)
+    trace._recorder.keeps = True
+    return trace

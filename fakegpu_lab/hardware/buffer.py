@@ -33,16 +33,19 @@ class Buffer:
         "input" if it was filled from the host, "workspace" if a library keeps it; else not set.
     category
         The event that took it, while a live display watches (`live_memory`); else not set.
+    made_by
+        The number of the op that made its values, while results are followed (`results`); else not set.
     uses
         Its uses by streams, during a recording with several streams; else not set.
     """
 
-    __slots__ = ("allocator", "block", "category", "device", "kind", "nbytes", "uses")
+    __slots__ = ("allocator", "block", "category", "device", "kind", "made_by", "nbytes", "uses")
 
     allocator: CachingAllocator
     block: Block | None
     category: int
     kind: str
+    made_by: int
     uses: Uses | None
 
     def __init__(self, device: Device, nbytes: int, stream: int = 0) -> None:

@@ -6,7 +6,7 @@ import io
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.checks import checking, statements
+from fakegpu_lab.course.checks import checking, for_show, statements
 from fakegpu_lab.course.expect.outcome import RunningCheck
 from fakegpu_lab.course.expect.plain_data.codec import encode
 from fakegpu_lab.course.expect.plain_data.conversion import RECORDS, SeenTrace, seen, trace
@@ -36,6 +36,11 @@ class Observation:
         The check's file name.
     tell
         Called with each message, in order.
+
+    Attributes
+    ----------
+    only_for_show
+        Whether the last statement was met, and only by work whose results nothing uses.
     """
 
     def __init__(
@@ -52,16 +57,18 @@ class Observation:
             lines = {line: place(line) for one in data.values() for line in _lines(one)}
             say({"saw": name, "at": at, "data": {key: encode(one) for key, one in data.items()}, "places": lines})
 
-        check = RunningCheck(attempt, file, observed=observed, used=InPlace())
+        check = RunningCheck(attempt, file, observed=observed, keep=for_show.keep, used=InPlace())
         self._check, self._say, self._names = check, say, names
         self._parts = itertools.count()
         self._stderr = io.StringIO()
+        self._for_show = for_show.ForShow()
+        self.only_for_show = False
 
-    def run(self, text: str, *, canary: bool, made: Iterable[str] = ()) -> list[str]:
+    def run(self, text: str, *, canary: bool, made: Iterable[str] = (), asked: Iterable[str] = ()) -> list[str]:
         """Run the next statement, and report what is seen in it; a canary has no names of the student's.
 
         Returns how the statement names the values that changed in place while it ran: those that it computes with, and
-        those of the names in `made`.
+        those of the names in `made`. Names in `asked` are those of answers: what they stand for is no show.
         """
         import torch
 
@@ -78,7 +85,10 @@ class Observation:
             if not one.met and one in self._check.crashed:
                 texts = {"what": one.what, "found": one.found, "line": one.line, "hint": one.hint}
                 self._say({"crashed": texts, "places": {one.line: place(one.line)} if one.line else {}})
-        return self._check.used.changed()
+        changed = self._check.used.changed()
+        held = [self._names.get(name) for name in {*made, *asked}]
+        self.only_for_show = not canary and self._for_show.is_all(part, self._check, self._names, held)
+        return changed
 
     def changed(self, names: list[str]) -> None:
         """Report names of the lesson that got another meaning while a statement ran: the check has no result."""

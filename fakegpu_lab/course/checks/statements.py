@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 PREPARES = frozenset({"run", "draw"})
 """Functions of ``expect`` that expect nothing: a statement that calls only these is not a part."""
 
+_COMPARES = frozenset({"close", "equal", "equals_single_device", "values"})
 _BEGIN, _END = re.compile(r"#+ ?BEGIN HIDDEN TESTS", re.IGNORECASE), re.compile(r"#+ ?END HIDDEN TESTS", re.IGNORECASE)
 
 
@@ -90,6 +91,13 @@ def _hidden_lines(source: str) -> set[int]:
 def is_expectation(node: ast.AST) -> TypeGuard[ast.Call]:
     """Whether a node calls ``expect.something`` or ``lab.expect.something``, and that expects anything."""
     return _of_expect(node) not in {"", *PREPARES}
+
+
+def expected_names(source: str) -> set[str]:
+    """The names with whose values a check compares: ``alone`` in ``expect.close(found, alone)``."""
+    calls = [node for part in parts(source) for node in ast.walk(part.statement) if _of_expect(node) in _COMPARES]
+    second = [call.args[1] for call in calls if isinstance(call, ast.Call) and len(call.args) > 1]
+    return {one.id for one in second if isinstance(one, ast.Name)}
 
 
 def is_run(node: ast.AST) -> TypeGuard[ast.Call]:

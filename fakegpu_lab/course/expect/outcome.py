@@ -111,6 +111,9 @@ class RunningCheck:
         The outcomes that say that a statement failed.
     answered
         The attributes that the check read of objects of the notebook's own classes: names of class and attribute.
+    keep
+        Called with the recording of ``expect.run``, and with what the function returned and was given; None outside
+        grading.
     used
         Looks at the values that a statement computes with, to find those that change in place; None outside grading.
     """
@@ -127,6 +130,7 @@ class RunningCheck:
     observed: Callable[[str, dict[str, Any]], None] | None = None
     crashed: list[Outcome] = field(default_factory=list)
     answered: list[tuple[type, str]] = field(default_factory=list)
+    keep: Callable[[Trace, Any], None] | None = None
     used: InPlace | None = None
 
     def __setattr__(self, name: str, value: object) -> None:

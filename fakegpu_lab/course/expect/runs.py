@@ -54,6 +54,8 @@ def run(function: Callable[..., T], *arguments: Any, hint: str = "", **named: An
         raise
     if check is not None:
         check.trace, check.run_error = trace, None
+        if check.keep is not None:
+            check.keep(trace, (returned, arguments, named))
     return returned
 
 

@@ -17,6 +17,7 @@ from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, bound_na
 from fakegpu_lab.course.cell_text.source import commands as commands_in
 from fakegpu_lab.course.flags import allowed, commands, public
 from fakegpu_lab.course.flags.names import Names, TooMuchError, parameters_of, without_getattr
+from fakegpu_lab.course.flags.shared import Shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,6 +54,8 @@ class Policy:
         Modules that were handed in, by name: they are looked at, too.
     solutions
         The texts of the lesson's solutions: what they use and change, an answer may.
+    compared
+        Names of the lesson's values with which checks compare results: functions of answers should not read them.
     """
 
     def __init__(
@@ -62,7 +65,9 @@ class Policy:
         allow: Iterable[str] = (),
         own: Iterable[str] = (),
         solutions: Iterable[str] = (),
+        compared: Iterable[str] = (),
     ) -> None:
+        given, solutions = list(given), list(solutions)
         self.modules = allowed.MODULES | set(own) | (allowed.THREADS if "threading" in allow else set())
         self.names = Names()
         self.used: set[str] = set()
@@ -81,6 +86,8 @@ class Policy:
             self._learn(tree)
         self._given = {name: path for name, path in self.names.paths.items() if "()" not in path}
         self._read -= set(self._given)
+        self.compared = frozenset(compared)
+        self._shared = Shared(self.used) if any("run_ranks" in text for text in (*given, *solutions)) else None
         self.kept = self._read
         for tree in solved:
             looked = _Cell(self, tree)
@@ -130,6 +137,8 @@ class Policy:
             found = _Cell(self, tree).found
         except TooMuchError:
             return ["has names that lead too far to be read"]
+        if self._shared is not None:
+            found |= set(self._shared.flags(tree, self.names.paths))
         outer = declared_global(tree)
         bound = bound_names(source) | outer
         own = outer | {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
@@ -194,6 +203,8 @@ class _Cell(ast.NodeVisitor):
                 yield f"names {name}"
         if name in _BY_NAME and not called and isinstance(node.ctx, ast.Load):
             yield f"uses {name} as a value"
+        if name in self._policy.compared - self._own and self._is_in_function:
+            yield f"reads {name}, with which the check compares the result"
         if name == "get_ipython" and not called:  # a line of IPython's is such a call
             yield "uses get_ipython"
         quiet = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in _QUIET
@@ -286,6 +297,11 @@ class _Cell(ast.NodeVisitor):
             return True
         first = within[-1]
         return isinstance(first, ast.Attribute) and self._names.is_own_attribute(first.attr)
+
+    @property
+    def _is_in_function(self) -> bool:
+        """Whether a function is around, so that a check may run this."""
+        return any(isinstance(one, _FUNCTION) for one in self._around)
 
     @property
     def _method(self) -> int:

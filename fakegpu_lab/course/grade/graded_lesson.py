@@ -9,7 +9,9 @@ from typing import Any
 import nbformat
 from pydantic import BaseModel
 
-from fakegpu_lab.course.cell_text.source import bound_names, class_names, read_names, written_file
+from fakegpu_lab.course.cell_text import reached
+from fakegpu_lab.course.cell_text.source import bound_names, class_names, read_names, tree_of, written_file
+from fakegpu_lab.course.checks.statements import expected_names
 from fakegpu_lab.course.flags.policy import Policy
 from fakegpu_lab.course.lessons import lesson as yaml
 from fakegpu_lab.course.lessons import release
@@ -102,7 +104,7 @@ class GradedLesson(BaseModel):
         """What flags a submission's cells; `modules` were handed in with it."""
         answers = [cell.source for cell in self.cells if cell.solution]
         answers += [code for one in self.exercises.values() for code in one.right]
-        return Policy(self._given, self.read, self.allow, modules, answers)
+        return Policy(self._given, self.read, self.allow, modules, answers, self.compared - _read_by(answers))
 
     @property
     def _given(self) -> list[str]:
@@ -113,6 +115,12 @@ class GradedLesson(BaseModel):
         """Names that the lesson's own cells make and its checks read."""
         checks = [cell.source for cell in self.cells if cell.check]
         return read_names(checks, self._given, [cell.source for cell in self.cells if cell.solution])
+
+    @property
+    def compared(self) -> set[str]:
+        """Names of values that the lesson's own cells make and with which its checks compare results."""
+        made = set().union(*(bound_names(text) for text in self._given))
+        return made & set().union(*(expected_names(cell.source) for cell in self.cells if cell.check))
 
     @property
     def solutions_choose_gpus(self) -> bool:
@@ -128,6 +136,10 @@ class GradedLesson(BaseModel):
     def max_score(self) -> float:
         """The points of all cells."""
         return sum(cell.points for cell in self.checks)
+
+
+def _read_by(answers: list[str]) -> set[str]:
+    return set().union(*(reached.read_names(tree_of(text)) for text in answers))
 
 
 def load(folder: Path) -> GradedLesson:

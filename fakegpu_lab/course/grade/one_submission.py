@@ -21,12 +21,15 @@ from fakegpu_lab.course.grade.sandbox.process import EndedError, Sandbox
 from fakegpu_lab.course.grade.submissions import Submission
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fakegpu_lab.course.flags.policy import Policy
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.sandbox.limits import Limits
 
 Altered = set[tuple[str, int, str]]
-"""Values that changed in place: the cell or check, the number of the check's statement, and the value's name."""
+"""What is flagged unless the lesson's own solutions do so, too: the cell or check, the number of the check's statement,
+and what is said of it: that a value changed in place, or that work was for show."""
 _ALTERED: dict[str, tuple[Altered, set[str]]] = {}
 _ALTERING = threading.Lock()
 """By a lesson's digest, what its own solutions change in place. One thread finds out, and the others wait."""
@@ -95,7 +98,7 @@ def _flag_altered(outcome: Outcome, altered: Altered, lesson: GradedLesson, limi
     if altered:
         own, unsolved = _altered_by_solutions(lesson, limits, hide)
         altered = {one for one in altered - own if one[0] not in unsolved}
-    found = {f"{cell}: changed {name} in place, which the check uses" for cell, _, name in altered}
+    found = {f"{cell}: {what}" for cell, _, what in altered}
     outcome.flags = sorted({*outcome.flags, *found})
 
 
@@ -153,7 +156,7 @@ def _run(
                 if cell.kind == "locked" and (failed := _failed(message["outputs"])):
                     outcome.notes.append(f"the lesson's own cell {cell.id} failed: {failed}")
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
-                altered |= {(cell.id, int(number), str(name)[:60]) for number, name in message.get("altered", [])}
+                altered |= set(_seen_by_check(cell.id, message))
                 if cell.kind == "check":
                     problem = examiner.judge(message)
                     score(checks[cell.id], cell.source, message, flags, problem)
@@ -203,6 +206,14 @@ def _flags_of_file(policy: Policy, text: bytes) -> list[str]:
         return found + policy.flags(text.decode(encoding))
     except (SyntaxError, UnicodeDecodeError, LookupError):
         return ["cannot be decoded"]
+
+
+def _seen_by_check(cell: str, message: dict[str, Any]) -> Iterator[tuple[str, int, str]]:
+    """What the submission's process says of values that changed in place, and of work for show."""
+    for number, name in message.get("altered", []):
+        yield cell, int(number), f"changed {str(name)[:60]} in place, which the check uses"
+    for number in message.get("for_show", []):
+        yield cell, int(number), f"statement {int(number)} of the check counts work whose results nothing uses"
 
 
 def _tampered(message: dict[str, Any], kind: str) -> list[str]:

@@ -18,7 +18,7 @@ from fakegpu_lab.driver.base import current, device_memory, graph_capture
 from fakegpu_lab.driver.base.tensor import inner_of, tensors_of
 from fakegpu_lab.driver.dispatch import dispatcher
 from fakegpu_lab.driver.graphs.capture import BorrowedMemory, Call, GraphCapture
-from fakegpu_lab.driver.recorder import recording
+from fakegpu_lab.driver.recorder import recording, results
 from fakegpu_lab.hardware.time.clock import Stream, here, launch
 from fakegpu_lab.hardware.time.ledger import Ledger
 from fakegpu_lab.hardware.transfers import copies
@@ -40,6 +40,7 @@ def replay(capture: GraphCapture) -> None:
     stream = host.streams[device]
     if device.retired:
         raise device_asserts.retired_error(device)
+    results.use_all()
     around = stream.capture
     if any(capture.offsets.values()):
         graph_capture.assert_not_capturing("Cannot prepare for replay during capturing stage.")

@@ -24,7 +24,8 @@ _written: dict[int, frozenset[str | int]] = {}
 """By the overload's id, the positions and names of the arguments that it writes to."""
 
 
-def _written_by(func: Any) -> frozenset[str | int]:
+def written_by(func: Any) -> frozenset[str | int]:
+    """The positions and names of the arguments that an overload writes to."""
     known = _written.get(id(func))
     if known is None:
         found: set[str | int] = set()
@@ -35,25 +36,26 @@ def _written_by(func: Any) -> frozenset[str | int]:
     return known
 
 
-def _buffers(value: Any) -> Iterator[Buffer]:
+def buffers_of(value: Any) -> Iterator[Buffer]:
+    """The device memory of a tensor, or of those in lists."""
     if value.__class__ is FakeCudaTensor:
         yield value._buffer
     elif value.__class__ in (list, tuple):
         for item in value:
-            yield from _buffers(item)
+            yield from buffers_of(item)
 
 
 def check(
     recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, note: Note
 ) -> None:
     """Note the memory that an op uses which has just been launched, and report the races to `recorder`."""
-    written = _written_by(func)
+    written = written_by(func)
     reads: dict[int, Buffer] = {}
     writes: dict[int, Buffer] = {}
     for argument, value in [*enumerate(args), *kwargs.items()]:
-        for buffer in _buffers(value):
+        for buffer in buffers_of(value):
             (writes if argument in written else reads)[id(buffer)] = buffer
-    for buffer in _buffers(result):
+    for buffer in buffers_of(result):
         if id(buffer) not in reads:
             writes[id(buffer)] = buffer
     host = here.host
@@ -79,9 +81,9 @@ def collective(part: Part, name: str, reads: Sequence[Any], writes: Sequence[Any
         return None
     merge(part.stream.seen, here.host.seen)
     use = Use(part.stream, UNKNOWN, (name, *recorder.notes.get(part.note, UNKNOWN_NOTE)[1:]))
-    written = {id(buffer): buffer for buffer in _buffers(list(writes))}
+    written = {id(buffer): buffer for buffer in buffers_of(list(writes))}
     while recorder is not None:
-        for buffer in _buffers(list(reads)):
+        for buffer in buffers_of(list(reads)):
             if id(buffer) not in written:
                 _note_use(recorder, buffer, use, is_write=False)
         for buffer in written.values():

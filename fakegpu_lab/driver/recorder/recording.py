@@ -30,7 +30,7 @@ from fakegpu_lab.driver.recorder.running_modules import forward_modules, modules
 from fakegpu_lab.hardware.buffer import Buffer
 from fakegpu_lab.hardware.time import host_costs
 from fakegpu_lab.hardware.time.clock import here
-from fakegpu_lab.hardware.time.recorder import UNKNOWN_NOTE
+from fakegpu_lab.hardware.time.recorder import UNKNOWN_NOTE, Recorder
 from fakegpu_lab.user_code import interrupts
 from fakegpu_lab.user_code.frames import SHOWN, kind, stack
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.hardware.machine import Machine
     from fakegpu_lab.hardware.time.clock import Host
-    from fakegpu_lab.hardware.time.recorder import Recorder
     from fakegpu_lab.hardware.time.records import Note
 
 _next_sequence_number: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
@@ -216,6 +215,9 @@ _wrapper: list[Any] = []
 _watched: dict[type[Buffer], type[Buffer]] = {}
 _runs: list[Any] = [run]
 _refusal: list[Any] = []
+_follower: list[Any] = []
+_recorder_kinds: list[type[Recorder]] = [Recorder]
+"""The last one is the class of the recorders of new recordings."""
 
 
 _changing = threading.RLock()
@@ -241,6 +243,21 @@ def wrap_dispatch(wrapper: Any, buffers: Mapping[type[Buffer], type[Buffer]] | N
         _refresh()
 
 
+def follow_by(wrapper: Any, kind: type[Recorder]) -> None:
+    """Have all ops go through ``wrapper(run)``, within what `wrap_dispatch` puts there. For `results`.
+
+    Recorders are of another class from now on.
+    """
+    with _changing:
+        _follower[:], _recorder_kinds[1:] = [wrapper], [kind]
+        _refresh()
+
+
+def new_recorder(began_ns: int, limit: int) -> Recorder:
+    """A recorder that notes what `note` knows."""
+    return _recorder_kinds[-1](note, notes, began_ns, limit)
+
+
 def refuse_by(function: Any) -> None:
     """Have `function` refuse all ops; None removes it. For ranks that must end."""
     with _changing:
@@ -258,6 +275,7 @@ def _refresh() -> None:
     global notes, _python_ns
     _python_ns = current.host_ns(host_costs.PYTHON)
     way = _interceptor[0] if _interceptor else _runs[-1] if _recorders else dispatcher.run
+    way = _follower[0](way) if _follower else way
     way = _refusal[0] if _refusal else _wrapper[0](way) if _wrapper else way
     FakeCudaTensor.__torch_dispatch__ = staticmethod(way)
     for module in (dispatcher, device_memory, workspace):

@@ -64,6 +64,8 @@ class Recorder(MemoryRecorder):
         In order.
     sent
         Set by the driver; returns `Transfer.content` for what a host thread is sending.
+    keeps
+        Whether all that is in memory when it ends counts as used, for those who ask what is (the driver's `results`).
     races
         Uses of the same memory that nothing orders, once for each pair of lines.
     """
@@ -74,7 +76,7 @@ class Recorder(MemoryRecorder):
         super().__init__(note, notes, began_ns, limit)
         self.sent: Callable[[Host], int] = lambda host: 0
         self.outer: Recorder | None = None
-        self.several = False
+        self.several = self.keeps = False
         self.races: list[Race] = []
         self._known_races: set[tuple[Any, ...]] = set()
         self._launches = itertools.count(1)

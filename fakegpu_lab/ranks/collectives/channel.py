@@ -10,6 +10,7 @@ from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base import current
+from fakegpu_lab.driver.recorder import results
 from fakegpu_lab.hardware.network.fabric import Cost
 from fakegpu_lab.ranks.collectives import cost, mismatches, start_conditions, values
 from fakegpu_lab.ranks.collectives.operation import P2P, Communicator
@@ -153,7 +154,8 @@ def _perform(channel: Channel, parts: list[Operation]) -> None:
             values.deliver(*parts)
         else:
             values.perform(parts)
-        cost.charge(parts, channel.cost_of(parts) if parts[0].device is not None else None)
+        with results.exchange((node for part in parts for node in part.made_by), cost.written(parts)):
+            cost.charge(parts, channel.cost_of(parts) if parts[0].device is not None else None)
         for part in parts:
             part.finish()
         able = next((each for each in complete if not _blocked(each[1])), None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base import current
-from fakegpu_lab.driver.recorder import race_detection
+from fakegpu_lab.driver.recorder import race_detection, results
 from fakegpu_lab.driver.torch_cuda.streams import from_pool
 from fakegpu_lab.hardware.first_use import CHANNEL_BYTES
 from fakegpu_lab.hardware.network import nccl
@@ -75,6 +75,7 @@ def launch(operation: Operation) -> None:
         stream.end = end
     operation.part = collectives.launch(host, device, stream, operation.global_rank, after_ns)
     reads, writes = (operation.inputs, operation.outputs) if _writes(operation) else (operation.main_tensors, [])
+    operation.made_by = results.nodes_of(operation.main_tensors)
     operation.use = race_detection.collective(operation.part, _name(operation), reads, writes)
     operation.stream = stream
     operation.launched_ns = host.now
@@ -106,6 +107,11 @@ def _writes(operation: Operation) -> bool:
     if operation.kind == "BROADCAST":
         return operation.rank != operation.root
     return operation.kind != "REDUCE" or operation.rank == operation.root
+
+
+def written(parts: list[Operation]) -> list[Any]:
+    """The tensors that an operation writes to, on all ranks."""
+    return [tensor for part in parts if part.kind != "SEND" and _writes(part) for tensor in part.outputs or part.inputs]
 
 
 def _name(operation: Operation) -> str:

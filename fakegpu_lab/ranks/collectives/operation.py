@@ -68,6 +68,8 @@ class Operation:
         Set by `cost`: the earliest start as far as this rank is concerned, its launch, its start and end.
     waiting
         Streams that wait for it while its end is not known yet.
+    made_by
+        What had made its inputs, at the call (`results`).
     payload
         What a send sends, as it was at the call.
     description
@@ -101,6 +103,7 @@ class Operation:
     part: Part | None = None
     waiting: list[Stream] = field(default_factory=list)
     use: Use | None = None
+    made_by: list[int] = field(default_factory=list)
     payload: Tensors = field(default_factory=list)
     description: str = ""
 

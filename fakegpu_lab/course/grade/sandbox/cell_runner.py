@@ -66,7 +66,9 @@ class _Runner:
         from fakegpu_lab.course import lesson_magics
         from fakegpu_lab.course.checks import observe
         from fakegpu_lab.course.expect.plain_data import in_place
+        from fakegpu_lab.driver.recorder import results
 
+        results.follow()
         self.left_behind, self.surroundings = left_behind.LeftBehind(), left_behind.Surroundings()
         self.files = files.LessonFiles(settings["given_files"])
         self._magics_class, self._gpus = lesson_magics.CourseMagics, session.enabled
@@ -80,6 +82,7 @@ class _Runner:
         self.began = False  # whether a cell of the lesson has run
         self.observation: Any = None  # the check that is running, with its names, and those before it
         self.names, self.before, self.fixed = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+        self.asked: list[str] = []  # names that answers are to give a value
         self.made, self.statements = set[str](), itertools.count(1)  # names to look at; its statements' numbers
 
     def cell(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -135,20 +138,21 @@ class _Runner:
         attempt = self.magics.room.attempts.get(name) if name and self.magics is not None else None
         self.names, self.before = names, dict(names)
         self.fixed = {name: names[name] for name in self.bound if name in names}
-        self.made, self.statements = set(self.read), itertools.count(1)
+        self.made, self.statements, self.asked = set(self.read), itertools.count(1), job["given_by_solution"]
         self.observation = self._observation(names, attempt, f"<check {job['id']}>", tell)
         return {"left": found, "restored": restored, "rebound": rebound, "has_value": False}
 
     def statement(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run a statement of the check that was prepared; names of the lesson keep their meaning for each of them."""
         self.names.update(self.fixed)
-        altered = self.observation.run(job["text"], canary=job["canary"], made=self.made)
+        altered = self.observation.run(job["text"], canary=job["canary"], made=self.made, asked=self.asked)
         number = 0 if job["canary"] else next(self.statements)
         for name in bound_names(job["text"]):
             self.fixed.pop(name, None)
             self.made.add(name)
         self.observation.changed([name for name, value in self.fixed.items() if self.names.get(name) is not value])
-        return {"ran": True, "altered": [[number, name] for name in altered]}
+        for_show = [number] if self.observation.only_for_show else []
+        return {"ran": True, "altered": [[number, name] for name in altered], "for_show": for_show}
 
     def end_of_check(self, job: dict[str, Any]) -> dict[str, Any]:
         """Let the notebook have what the check's visible lines made; remove what was left behind."""
