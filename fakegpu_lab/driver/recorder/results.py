@@ -1,4 +1,4 @@
-"""Follows who uses the results of ops, so that work for show can be told from work that a result needs. For checks.
+"""Follows who uses the results of ops, so that work for show is known from work that a result needs. For checks.
 
 Each op is a node that has read the results of others. What the host reads counts as used, and so does all that a CUDA
 graph may read. `used` finds the nodes on which some results depend. Within `only_used`, recordings leave out launches
