@@ -76,8 +76,10 @@ class Layer(nn.Module):
         outputs, keys = size.heads * size.head, size.keys * size.head
         self.before, self.after = Norm(size.width), Norm(size.width)
         bias = how == "transformers"
-        self.query, self.key, self.value = (nn.Linear(size.width, n, bias=bias) for n in (outputs, keys, keys))
-        self.qkv = nn.Linear(size.width, outputs + 2 * keys, bias=False)
+        if how == "litgpt":
+            self.qkv = nn.Linear(size.width, outputs + 2 * keys, bias=False)
+        else:
+            self.query, self.key, self.value = (nn.Linear(size.width, n, bias=bias) for n in (outputs, keys, keys))
         self.project = nn.Linear(outputs, size.width, bias=False)
         self.gate, self.up = (nn.Linear(size.width, size.inner, bias=False) for _ in range(2))
         self.down = nn.Linear(size.inner, size.width, bias=False)
@@ -198,7 +200,11 @@ def words_a_second(machine: str, name: str, how: str, before: str, options: str 
     size, length = SIZES[name], int(before)
     with card(machine), torch.inference_mode():
         with torch.device("cuda"):
-            model = Decoder(size, how).eval().to(torch.bfloat16)
+            torch.set_default_dtype(torch.bfloat16)
+            try:
+                model = Decoder(size, how).eval()
+            finally:
+                torch.set_default_dtype(torch.float32)
             words = torch.zeros(1, length if how == "scratch" else 1, dtype=torch.long)
             kept = length if how == "transformers" else 2 * length
             state = {name: torch.zeros(1, size.keys, kept, size.head).bfloat16() for name in ("keys", "values")}
