@@ -113,7 +113,7 @@ def test_the_host_can_be_chosen() -> None:
     slow = took(lambda: x + 1)
     lab.enable("a100", host="desktop-2023")
     x = torch.ones(8, device="cuda")
-    assert took(lambda: x + 1) < 0.5 * slow
+    assert took(lambda: x + 1) < 0.6 * slow
     assert lab.reset().host.id == "desktop-2023"
     with pytest.raises(lab.FakeGpuError, match="No host is called 'abacus'"):
         lab.enable("a100", host="abacus")

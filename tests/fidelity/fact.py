@@ -52,10 +52,23 @@ class Fact:
         return ours == self.real
 
 
+_hosts = ["usual"]
+
+
+@contextmanager
+def on_host(name: str) -> Iterator[None]:
+    """Measurements on this host; otherwise they are on the card's usual one."""
+    _hosts.append(name)
+    try:
+        yield
+    finally:
+        _hosts.pop()
+
+
 @contextmanager
 def enabled(card: str, **options: Any) -> Iterator[None]:
-    """A machine for one measurement, with its usual host."""
-    session.written_for("usual")
+    """A machine for one measurement."""
+    session.written_for(_hosts[-1])
     lab.enable(card, **options)
     try:
         yield

@@ -19,7 +19,8 @@ from fakegpu_lab.hardware.network import nccl
 from fakegpu_lab.hardware.network.fabric import Fabric
 from fakegpu_lab.hardware.network.links import Links
 from fakegpu_lab.hardware.time.roofline import Roofline
-from tests.fidelity.programs import data_parallel, latencies, peaks, small_batches, small_steps, steps
+from tests.fidelity.fact import on_host
+from tests.fidelity.programs import data_parallel, decoders, latencies, peaks, small_batches, small_steps, steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,6 +90,8 @@ MEASURES: dict[str, Callable[..., float]] = {
     "small_cnn": small_steps.small_cnn,
     "text_latency": latencies.text_latency,
     "recorded_latency": latencies.recorded_latency,
+    "words_a_second": decoders.words_a_second,
+    "clip_latency": decoders.clip_latency,
 }
 
 HOST = "Host-bound"
@@ -99,6 +102,10 @@ COLLECTED_LATER = ("adamw24", "biogpt24", "opennn", "opt24", "vit24")
 
 NEVER_SEEN = ("bnabis93", "callbarian", "els", "gahow", "kaixin", "maocaixia", "totoadel", "wallace")
 """Host-bound series that nobody here had opened. Rows and programs were committed before the first was simulated."""
+
+SECOND_ROUND = ("zuppi23", "dgx21", "qwen24", "scratch25", "litgpt23", "torchchat24", "zzhtju23", "optimum24")
+"""Host-bound series that nobody here had opened when the errors of `NEVER_SEEN` were known: drawn, and committed with
+their programs, before the first was simulated."""
 
 QUICK = ("product", "elementwise", "device_copy", "host_copy", "peer_copy", "collective")
 """Measures that only evaluate a formula."""
@@ -131,8 +138,9 @@ class Row:
         return self.measure in QUICK
 
     def ours(self) -> float:
-        """What the simulation says."""
-        return MEASURES[self.measure](self.machine, *self.arguments.split())
+        """What the simulation says: with the host that the source names, if that is not the card's usual one."""
+        with on_host(sources()[self.source]["profile"] or "usual"):
+            return MEASURES[self.measure](self.machine, *self.arguments.split())
 
 
 def series(source: str) -> str:
@@ -147,7 +155,7 @@ def set_aside(row: Row) -> bool:
     neither these programs nor these machines. Of the others, a third is, by a hash of what they are.
     """
     if row.category == HOST:
-        return series(row.source) in COLLECTED_LATER + NEVER_SEEN
+        return series(row.source) in COLLECTED_LATER + NEVER_SEEN + SECOND_ROUND
     return int(hashlib.sha256(f"{row.what}, {row.machine}".encode()).hexdigest(), 16) % 3 == 0
 
 
@@ -163,7 +171,8 @@ def rows() -> list[Row]:
 
 @cache
 def sources() -> dict[str, dict[str, str]]:
-    """Author, title and address of each source, by its key; and the host's processor and torch's version, if known."""
+    """Author, title and address of each source, by its key; the host's processor and torch's version, if known; and the
+    profile of that host, if the card's usual one is another."""
     with (HERE / "published_sources.csv").open(encoding="utf-8") as file:
         return {row["source"]: row for row in csv.DictReader(file)}
 

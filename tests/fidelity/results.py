@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tests.fidelity.published import HERE, HOST, NEVER_SEEN, Row, error, rows, series, sources
+from tests.fidelity.published import HERE, HOST, NEVER_SEEN, SECOND_ROUND, Row, error, rows, series, sources
 from tests.fidelity.table import PAGE, with_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 RESULTS = HERE / "results.csv"
+ROUNDS = {"first round": NEVER_SEEN, "second round": SECOND_ROUND}
+"""Which host-bound series nobody here had opened before they were simulated."""
 BEGIN, END = "<!-- python -m tests.fidelity.results --write -->\n", "\n<!-- end of results -->\n"
 
 
@@ -95,7 +97,7 @@ def by_series(found: dict[tuple[str, str], float]) -> str:
             ", ".join(dict.fromkeys(one["torch"] or "not published" for one in told)),
             "; ".join(dict.fromkeys(host for one in told for host in (one["host"] or "not published").split("; "))),
             str(len(times)),
-            "never seen" if key in NEVER_SEEN else "later" if several[key][0].held_out else "",
+            next((told for told, keys in ROUNDS.items() if key in keys), "later" if several[key][0].held_out else ""),
             f"{100 * median(error(one, 1) for one in times):.0f}%",
             f"{times[0]:.2f} … {times[-1]:.2f}",
         ]

@@ -17,6 +17,7 @@ from tests.fidelity.published import (
     COLLECTED_LATER,
     HOST,
     NEVER_SEEN,
+    SECOND_ROUND,
     Row,
     error,
     rows,
@@ -49,15 +50,19 @@ def test_host_bound_rows_are_set_aside_by_series() -> None:
     known, aside = ({series(row.source) for row in several if row.held_out is held} for held in (False, True))
     assert not known & aside
     assert len(aside) >= len(known) == 10
-    assert aside == {*COLLECTED_LATER, *NEVER_SEEN}
+    assert aside == {*COLLECTED_LATER, *NEVER_SEEN, *SECOND_ROUND}
 
 
 def test_the_page_says_how_far_off_host_bound_programs_are() -> None:
-    """Half of the rows of sources never seen are within 51%: the goal, 25%, is missed, and the page says so."""
+    """The goal: half within 25%, and four fifths within 40%. Rows that nobody had seen meet it in the second round."""
     page = " ".join(PAGE.read_text("utf-8").split())
     told = {
+        SECOND_ROUND: "On these 16 rows, half are within {}%, and {} are within 40%",
         NEVER_SEEN: "On these 17 rows, half are within {}%, and {} are within 40%",
-        COLLECTED_LATER: "on these 19 rows, half are within {}%, and {} are within 40%",
+        COLLECTED_LATER: "On these 19 rows, half are within {}%, and {} are within 40%",
+        SECOND_ROUND
+        + NEVER_SEEN
+        + COLLECTED_LATER: "half are within {}%, and {} are within 40%. All rows are simulated",
     }
     for several, text in told.items():
         found = [
@@ -70,6 +75,7 @@ def test_the_page_says_how_far_off_host_bound_programs_are() -> None:
 
 def test_steps_in_traces_are_as_the_page_says() -> None:
     assert step_traces.table() in PAGE.read_text("utf-8")
+    assert median(step_traces.errors("ns_resolution_trace", "host")) <= 0.3
     assert median(step_traces.errors("ns_resolution_trace", "kernels")) <= 0.15
     assert median(step_traces.errors("nccl_parser_config", "kernels")) <= 0.2
     step = next(row for row in step_traces.read() if row["op"] == "the step")

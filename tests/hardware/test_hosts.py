@@ -10,6 +10,7 @@ from fakegpu_lab.hardware.catalogue.lookup import catalogue, gpu, host, node, us
 from fakegpu_lab.hardware.catalogue.spec import parse_spec
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.machine import Machine
+from fakegpu_lab.hardware.time import host_costs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +29,14 @@ def test_each_card_has_one_usual_host() -> None:
     assert len(pairs) == len(set(pairs)), "two hosts are usual for the same cards"
     needed = {(card.segment, card.architecture) for card in map(gpu, catalogue())}
     assert needed <= set(pairs)
+
+
+def test_a_hosts_factor_follows_from_its_processors_rating_unless_series_say_something_else() -> None:
+    rated = {name: one.factor * one.single_thread for name, one in HOSTS.items() if one.single_thread}
+    assert len(rated) >= 6
+    for name in ("desktop-2021", "desktop-2023"):  # no series
+        assert rated[name] == pytest.approx(host_costs.RATED, rel=0.02)
+    assert all(0.6 < product / host_costs.RATED < 1.4 for product in rated.values()), rated
 
 
 def test_each_node_names_its_host() -> None:

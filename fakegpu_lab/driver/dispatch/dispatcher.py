@@ -100,11 +100,11 @@ def _on_host(cost: OpCost) -> tuple[int, int]:
 
 
 def _with_lists(plan: Plan) -> Plan:
-    """`plan`, for which the host also takes time for each tensor of its lists."""
+    """`plan`, for which the host also takes time for each tensor of its longest list."""
     listed, new = current.host_ns(host_costs.LISTED_TENSOR), current.host_ns(host_costs.LISTED_RESULT)
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        here.host.now += listed * sum([len(a) for a in args if a.__class__ is list])
+        here.host.now += listed * max([len(a) for a in args if a.__class__ is list], default=0)
         result = plan(args, kwargs)
         if result.__class__ is list:
             here.host.now += new * len(result)

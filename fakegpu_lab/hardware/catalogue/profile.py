@@ -280,6 +280,9 @@ class HostProfile(_Model):
         description="how many times as long Python and PyTorch take as on the reference host", examples=[1.2]
     )
     launch_us: PositiveFloat = Field(description="microseconds that a kernel launch takes", examples=[5])
+    single_thread: PositiveFloat | None = Field(
+        default=None, description="PassMark's rating of one thread of the processor", examples=[2145]
+    )
     usual_for: tuple[Usual, ...] = Field(
         default=(), description="the cards that have this host if nothing else is said"
     )

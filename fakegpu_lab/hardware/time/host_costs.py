@@ -22,12 +22,23 @@ class OpCost(NamedTuple):
     backward: int
 
 
+RATED = 2_900
+"""A host's factor times PassMark's rating of one thread of its processor.
+
+The median of 14 series of the known host-bound rows, by card: 1,300 (a laptop, torch 2.2) to 4,700 (torch 1.9). Hosts
+that no series was measured on have this factor. Others have the mean of it and of what their series fit, where the two
+differ much. The same program with the same RTX 4090 took 7.5 to 8.5 ms a word with a Core i9-13900K and 18 with an EPYC
+of the 7000 series (https://github.com/mit-han-lab/llm-awq/issues/61): 2.2 times as long. The ratings of a Core
+i9-12900K and an EPYC 7742 differ by 2.0 times.
+"""
+
 NOTHING = OpCost(0, 0)
 """An op that C++ decomposes into others, which have their own times."""
 VIEW = OpCost(1_600, 1_600)
 """A view: no kernel. C++ makes most of them itself, inside of other ops."""
-DETACH = OpCost(1_000, 5_000)
-"""In the forward pass, C++ saves a result for later. In the backward pass, a gradient is stored: AccumulateGrad."""
+DETACH = OpCost(1_000, 2_000)
+"""In the forward pass, C++ saves a result for later. In the backward pass, a node takes such a result, or a gradient is
+stored (AccumulateGrad): in the known traces, 1 to 3 µs within nodes whose own time is 5, with the profiler's cost."""
 EMPTY = OpCost(2_500, 2_500)
 """Memory without a kernel."""
 POINTWISE = OpCost(10_000, 8_000)
@@ -57,8 +68,9 @@ USER_KERNEL = OpCost(12_000, 12_000)
 PYTHON = 3_000
 """The part of an op's time in the forward pass that Python takes before C++ begins; a timeline shows them apart."""
 LISTED_TENSOR = 250
-"""Each tensor of an op on lists: C++ checks it and packs its address. `_foreach_add_` of twice 161 tensors took 100 to
-115 µs in a trace of a V100 (ns_resolution_trace)."""
+"""Each tensor of the longest list of an op on lists: C++ checks it, and what goes with it, and packs the addresses. In
+a trace of a V100 (ns_resolution_trace), `_foreach_mul_` of 161 tensors took 116 to 136 µs, and `_foreach_add_` of twice
+as many no more: 95 to 111 µs."""
 LISTED_RESULT = 1_000
 """Each new tensor that an op on lists returns: it takes memory."""
 OPTIMIZED_PARAMETER = 1_500

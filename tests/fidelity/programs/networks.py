@@ -326,6 +326,7 @@ class ConvNeXt(nn.Module):
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "resnet18": partial(ResNet, (2, 2, 2, 2), deep=False),
+    "resnet34": partial(ResNet, (3, 4, 6, 3), deep=False),
     "resnet50": partial(ResNet, (3, 4, 6, 3)),
     "resnet101": partial(ResNet, (3, 4, 23, 3)),
     "wideresnet50": partial(ResNet, (3, 4, 6, 3), base=128),
