@@ -79,6 +79,18 @@ TABLE: dict[str, Row] = {
             "_cuda_cudaHostAllocator",
         ),
     ),
+    "memory pools": Row(
+        "A memory pool of one's own (torch.cuda.MemPool)",
+        "torch.cuda.graph_pool_handle() makes one for CUDA graphs.",
+        functions=(
+            "_cuda_beginAllocateToPool",
+            "_cuda_beginAllocateCurrentThreadToPool",
+            "_cuda_beginAllocateCurrentStreamToPool",
+            "_cuda_endAllocateToPool",
+            "_cuda_releasePool",
+        ),
+        names=("torch.cuda.memory.MemPool",),
+    ),
     "tuning": Row(
         "Tuning GEMMs (torch.cuda.tunable)",
         functions=(

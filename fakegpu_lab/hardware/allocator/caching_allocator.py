@@ -114,7 +114,6 @@ class CachingAllocator:
 
     __slots__ = (
         "_captures",
-        "_diversions",
         "_events",
         "_expandable_ever",
         "_gate",
@@ -167,7 +166,6 @@ class CachingAllocator:
         self._spare: list[Block] = []  # Block objects to use again: making one costs a sixth of a malloc
         self._events = EventQueue(clock or FinishedClock())
         self._captures: dict[int, PoolId] = {}  # the pools that serve streams under capture
-        self._diversions: list[tuple[PoolId, Callable[[int], bool]]] = []  # `divert`
         self._shared = 0  # blocks that record_stream was called on
         self._expandable_ever = False
         self.caching = True
@@ -487,16 +485,14 @@ class CachingAllocator:
         for block in self._events.finished():  # process_events
             self._complete(block)
         size = settings.round_size(nbytes)
-        pool = pool or self._captures.get(stream) or (self._diverted(stream) if self._diversions else None)
+        pool = pool or self._captures.get(stream)
         free_list = self.list_for(size, stream, pool)
         found = self._find(free_list, size)
         if found is None:
             grown = self.grow(free_list, size, nbytes)
             free_list, found = grown.free_list, grown.free_list.index(grown)
         # should_split
-        if free_list.pool.private is not None and free_list.pool.private.no_split:
-            min_remainder = UNLIMITED
-        elif free_list.pool.is_small or settings.expandable_segments:
+        if free_list.pool.is_small or settings.expandable_segments:
             min_remainder = MIN_BLOCK_BYTES
         else:
             min_remainder = SMALL_LIMIT_BYTES + 1 if size < settings.max_split_bytes else UNLIMITED
@@ -590,8 +586,6 @@ class CachingAllocator:
             or not self.caching
             or self._uncached
             or self._captures
-            or self._diversions
-            or any(pool.use_on_oom for pool in self.private_pools.values())
             or self._shared
             or self._events
             or self._expandable_ever
@@ -626,10 +620,6 @@ class CachingAllocator:
             self.private_pools[pool] = found
         return found
 
-    def _diverted(self, stream: int) -> PoolId | None:
-        """The pool that serves a request of this thread on a stream: that of the innermost `use_mem_pool`."""
-        return next((pool for pool, applies in reversed(self._diversions) if applies(stream)), None)
-
     def _find(self, free_list: FreeList, size: int) -> int | None:
         """get_free_block, under any settings."""
         settings, entries = self.settings, free_list.entries
@@ -659,16 +649,6 @@ class CachingAllocator:
             return None  # too much would be wasted
         return i
 
-    def last_resort(self, free_list: FreeList, size: int) -> Block | None:
-        """try_mempool_fallback: pools made with ``use_on_oom=True`` serve what is not in a pool itself."""
-        if free_list.pool.private is None:
-            for pool in [one.id for one in self.private_pools.values() if one.use_on_oom]:
-                other = self.list_for(size, free_list.stream, pool)
-                found = self._find(other, size)
-                if found is not None:
-                    return other.entries[found][2]
-        return None
-
     # ----------------- taking segments from the device, and giving them back
 
     def grow(self, free_list: FreeList, size: int, requested: int) -> Block:
@@ -693,8 +673,6 @@ class CachingAllocator:
             self.release_cached()
             self.counters.num_alloc_retries += 1
             block = self._from_device(free_list, size, segment)
-        if block is None:
-            block = self.last_resort(free_list, size)
         if block is None:
             self.counters.num_ooms += 1
             if self.history is not None:
@@ -1138,59 +1116,13 @@ class CachingAllocator:
                 self._captures[stream] = pool
             self._choose_path()
 
-    def divert(self, pool: PoolId, applies: Callable[[int], bool]) -> None:
-        """Serve requests from a private pool while `applies(stream)` is true of them (beginAllocateToPool)."""
-        with self._locked():
-            if any(pool == one for one, _ in self._diversions):
-                raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
-            self._diversions.append((pool, applies))
-            self._choose_path()
-
-    def end_diversion(self, pool: PoolId) -> None:
-        """Undo `divert` (endAllocateToPool)."""
-        with self._locked():
-            found = next((one for one in self._diversions if one[0] == pool), None)
-            if found is None:
-                raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
-            self._diversions.remove(found)
-            self._choose_path()
-
-    def hold_pool(self, pool: PoolId, *, use_on_oom: bool = False, no_split: bool = False) -> None:
-        """Add a user to a private pool, which is made if it is new (createOrIncrefPool, setUseOnOOM, setNoSplit)."""
+    def hold_pool(self, pool: PoolId) -> None:
+        """Add a user to a private pool, which is made if it is new (createOrIncrefPool)."""
         with self._locked():
             if pool in self.private_pools:
                 self.private_pools[pool].users += 1
             else:
                 self._private_pool(pool)
-            if use_on_oom or no_split:
-                self.private_pools[pool].use_on_oom = use_on_oom
-                self.private_pools[pool].no_split = no_split
-                self._choose_path()
-
-    def pool_users(self, pool: PoolId) -> int:
-        """How many hold a private pool (getPoolUseCount)."""
-        return self.private_pools[pool].users if pool in self.private_pools else 0
-
-    def delete_pool(self, pool: PoolId) -> None:
-        """Remove the MemPool object of a pool, and give its free segments back (MemPool::~MemPool).
-
-        The object's finalizer calls this, which may run inside the allocator: then the segments stay cached.
-        """
-        if pool not in self.private_pools:
-            return
-        private = self.private_pools[pool]
-        private.use_on_oom = False
-        private.users -= 1
-        try:
-            del self._gate[0]
-        except IndexError:
-            return
-        try:
-            self.finish_pending()
-            self.release_pool(private)
-            self._choose_path()
-        finally:
-            self._gate.append(None)
 
     def drop_pool(self, pool: PoolId) -> None:
         """Remove a user of a private pool (releasePool); without users, its free segments can be given back.
