@@ -127,9 +127,20 @@ TABLE: dict[str, Row] = {
         ),
     ),
     "NCCL alone": Row(
-        "Joining processes by NCCL without torch.distributed (torch.cuda.nccl.init_rank)",
+        "NCCL without torch.distributed (torch.cuda.nccl), but for the broadcast and reduce of nn.DataParallel,",
         "Use torch.distributed.",
-        functions=("_nccl_unique_id", "_nccl_init_rank"),
+        functions=(
+            "_nccl_unique_id",
+            "_nccl_init_rank",
+            "_nccl_all_reduce",
+            "_nccl_all_gather",
+            "_nccl_reduce_scatter",
+        ),
+    ),
+    "results of torch.cuda.comm": Row(
+        "Writing what torch.cuda.comm returns into tensors of one's own (out=…)",
+        "Copy what it returns.",
+        functions=("_broadcast_out", "_scatter_out", "_gather_out"),
     ),
     "CUDA code": Row(
         "Compiling CUDA code (torch.cuda.jiterator, torch.cuda._compile_kernel)",
