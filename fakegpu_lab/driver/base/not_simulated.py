@@ -217,6 +217,9 @@ TABLE: dict[str, Row] = {
         "export_memory_timeline, which PyTorch has deprecated,",
         "Use torch.cuda.memory._record_memory_history() and _dump_snapshot(), or fakegpu_lab.record().",
     ),
+    "memory of cycles": Row(
+        "Where the memory in a reference cycle was taken (torch.utils.viz._cycles)", "The cycle itself is shown."
+    ),
     "pinned addresses": Row(
         "Which address PyTorch's cache of pinned memory gives out",
         "Its blocks are counted, with their times; a tensor's data_ptr() is that of ordinary memory.",
