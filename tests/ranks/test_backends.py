@@ -83,18 +83,12 @@ def test_ddp_trains_on_gpus_over_gloo() -> None:
     assert on_ranks(2, program, backend="gloo") == [[[0.5, 0.5]]] * 2
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_gloo_adds_up_sparse_gradients(device: str) -> None:
-    def program() -> list[list[float]]:
-        table = torch.nn.Embedding(4, 1, sparse=True).to(device)
-        model = DistributedDataParallel(table)
-        model(torch.tensor([dist.get_rank(), 3], device=device)).sum().backward()
-        assert table.weight.grad is not None
-        assert table.weight.grad.is_sparse
-        assert table.weight.grad.device.type == device
-        return table.weight.grad.to_dense().tolist()  # type: ignore[no-any-return]
+def test_gloo_does_not_add_up_sparse_tensors_here() -> None:
+    def program() -> None:
+        with pytest.raises(lab.FakeGpuError, match="all-reduce of sparse tensors"):
+            dist.all_reduce(torch.eye(2).to_sparse())
 
-    assert on_ranks(2, program, backend="gloo") == [[[0.5], [0.5], [0.0], [1.0]]] * 2
+    on_ranks(1, program, backend="gloo")
 
 
 def test_nccl_does_not_reduce_sparse_tensors() -> None:
@@ -126,16 +120,10 @@ def test_torchs_own_gloo_backend_takes_tensors_of_the_host() -> None:
             call()
 
 
-def test_nan_that_a_rank_sends_fails_an_assert(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_looking_for_nan_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_NCCL_NAN_CHECK", "1")
-
-    def program() -> None:
-        dist.all_reduce(value(1))
-        with pytest.raises(RuntimeError, match="device-side assert triggered"):
-            dist.all_reduce(value(float("nan")))
-
-    on_ranks(1, program)
-    assert "checkForNaN: block: [0,0,0], thread: [0,0,0] Assertion" in capsys.readouterr().out
+    with pytest.raises(lab.FakeGpuError, match="TORCH_NCCL_NAN_CHECK"):
+        on_ranks(1, lambda: None)
 
 
 def test_a_switch_of_nccl_that_is_no_boolean(monkeypatch: pytest.MonkeyPatch) -> None:

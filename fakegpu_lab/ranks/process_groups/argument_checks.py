@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed import ReduceOp
 
-from fakegpu_lab.driver.asserts import device_asserts, kernel_asserts
-from fakegpu_lab.driver.asserts.failing_threads import Failure
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.base import not_simulated
 from fakegpu_lab.driver.placement.dtypes import scalar_type
 from fakegpu_lab.ranks.collectives.mismatches import refused_message
 from fakegpu_lab.ranks.collectives.operation import KINDS
@@ -79,8 +77,6 @@ def check(operation: Operation, backend: RankBackend) -> None:
             raise TypeError(
                 f"Input tensor data type is not supported for NCCL process group: {scalar_type(tensor.dtype)}"
             )
-    if nccl and backend.checks_nan:
-        _check_nan(operation)
     if operation.kind in _REDUCING and nccl:
         for tensor in operation.inputs:
             _check_reduction(tensor, operation.reduce_op)
@@ -111,21 +107,6 @@ def _check_peer(operation: Operation) -> None:
     )
 
 
-def _check_nan(operation: Operation) -> None:
-    """Fail a device-side assert if a rank sends NaN (torch/csrc/distributed/c10d/NanCheck.cu).
-
-    Simplified: one thread fails, that of a tensor's last elements; it takes no time, and the host knows at once.
-    """
-    if operation.kind == "BROADCAST" and operation.rank != operation.root:
-        return
-    for tensor in operation.inputs:
-        if isinstance(tensor, FakeCudaTensor) and tensor.is_floating_point() and not tensor._inner.is_meta:
-            values = tensor._inner
-            if bool((values.float() if values.itemsize == 1 else values).isnan().any()):
-                device_asserts.fail(tensor._device, Failure([(kernel_asserts.NAN_SENT, 0, 0)], 1))
-                device_asserts.check(tensor._device)
-
-
 def _check_tensor(tensor: Tensor, allows_strides: bool) -> None:
     if not tensor.is_cuda or tensor.is_sparse:
         raise ValueError("Tensors must be CUDA and dense")
@@ -153,11 +134,8 @@ def _check_reduction(tensor: Tensor, op: Any) -> None:
 def _check_gloo(operation: Operation) -> None:
     """gloo/algorithms and ProcessGroupGloo.cpp (toFunction, GENERATE_ALL_TYPES)."""
     op = operation.reduce_op
-    if op != ReduceOp.SUM and any(tensor.is_sparse for tensor in operation.inputs):
-        raise RuntimeError(
-            "ProcessGroupGloo::allreduce: unsupported reduction operation (allreduce of sparse tensors only works with "
-            "ReduceOp.SUM)"
-        )
+    if any(tensor.is_sparse for tensor in operation.inputs):
+        raise not_simulated.error("sparse collectives")
     if op in (ReduceOp.AVG, ReduceOp.PREMUL_SUM):
         name = "AVG" if op == ReduceOp.AVG else "PREMUL_SUM"
         raise RuntimeError(f"Cannot use ReduceOp.{name} with Gloo")
