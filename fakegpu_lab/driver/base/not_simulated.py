@@ -168,7 +168,8 @@ TABLE: dict[str, Row] = {
         "A product with another out_dtype (torch.mm(a, b, out_dtype=…))", "Convert the operands, or the result."
     ),
     "cuDNN by name": Row(
-        "A convolution by cuDNN's name (torch.cudnn_convolution)", "torch.nn.functional.conv2d uses cuDNN."
+        "An operation by cuDNN's name (torch.cudnn_convolution, torch._cudnn_ctc_loss)",
+        "torch.nn.functional.conv2d uses cuDNN; for a CTC loss, PyTorch's own kernels compute the same.",
     ),
     "sparse kernels": Row(
         "An operation on sparse tensors in half precision or of booleans", "Convert them to float32 first."
@@ -211,6 +212,9 @@ TABLE: dict[str, Row] = {
     "CUDA's alone": Row("This operator, which CUDA has and the CPU has not,"),
     "half-precision transforms": Row(
         "A Fourier transform in half precision", "Transform the tensor in float32: torch.fft.fft(x.float())."
+    ),
+    "integer divisions by zero": Row(
+        "A division of integers by zero", "A card does not stop, and gives a number that means nothing."
     ),
     "complex32": Row("This operation on complex32", "Use complex64."),
     "threads of autograd": Row(
