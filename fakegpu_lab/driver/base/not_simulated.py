@@ -79,6 +79,14 @@ TABLE: dict[str, Row] = {
             "_cuda_cudaHostAllocator",
         ),
     ),
+    "memory for others": Row(
+        "Memory that another library takes from PyTorch's cache (torch.cuda.caching_allocator_alloc)",
+        functions=("_cuda_cudaCachingAllocator_raw_alloc", "_cuda_cudaCachingAllocator_raw_delete"),
+    ),
+    "shared device memory": Row(
+        "Sharing a device tensor's memory with another library (DLPack, __cuda_array_interface__)",
+        "Use Tensor.cpu() to copy the tensor to host memory first.",
+    ),
     "memory pools": Row(
         "A memory pool of one's own (torch.cuda.MemPool)",
         "torch.cuda.graph_pool_handle() makes one for CUDA graphs.",
