@@ -120,10 +120,16 @@ def test_torchs_own_gloo_backend_takes_tensors_of_the_host() -> None:
             call()
 
 
-def test_looking_for_nan_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_that_a_rank_sends_fails_an_assert(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("TORCH_NCCL_NAN_CHECK", "1")
-    with pytest.raises(lab.FakeGpuError, match="TORCH_NCCL_NAN_CHECK"):
-        on_ranks(1, lambda: None)
+
+    def program() -> None:
+        dist.all_reduce(value(1))
+        with pytest.raises(RuntimeError, match="device-side assert triggered"):
+            dist.all_reduce(value(float("nan")))
+
+    on_ranks(1, program)
+    assert "checkForNaN: block: [0,0,0], thread: [0,0,0] Assertion" in capsys.readouterr().out
 
 
 def test_a_switch_of_nccl_that_is_no_boolean(monkeypatch: pytest.MonkeyPatch) -> None:

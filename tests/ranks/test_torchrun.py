@@ -123,7 +123,7 @@ def test_fsdp2_tensor_parallel_and_checkpoints(tmp_path: Path) -> None:
 
 
 BROKEN = """
-import os, torch, torch.distributed as dist
+import os, threading, torch, torch.distributed as dist
 from datetime import timedelta
 rank = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(rank)
@@ -159,6 +159,17 @@ for call in (
 ):
     refused(call) if rank else dist.barrier(device_ids=[rank])
 
+os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # then nobody ends a rank that is stuck
+stuck = dist.new_group([0, 1])
+dist.all_reduce(x, group=stuck)
+before = x.tolist()
+if rank:
+    work = dist.all_reduce(x, group=stuck, async_op=True)
+    work.wait()
+    threading.Timer(0.2, stuck._get_backend(x.device).abort).start()
+    os.write(1, f"1| {x.tolist() == before} {work.get_future_result().wait()}\\n".encode())  # stuck until the abort
+dist.barrier(device_ids=[rank])
+
 gone = dist.new_group([0, 1])
 dist.all_reduce(x, group=gone)
 if rank:
@@ -180,11 +191,12 @@ def test_broken_programs_are_told_in_the_words_of_nccl(tmp_path: Path) -> None:
         cpu, short, shape, kind, dtype, splits, twice, released, *of_rank_1 = said
         assert released == "True"
         if rank:
-            late, aborted = of_rank_1
+            late, aborted, stuck = of_rank_1
             timed_out = "WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 200 "
             assert timed_out + "milliseconds before timing out." in late
             assert aborted.startswith("DistBackendError: NCCL communicator was aborted on rank 1.  Original reason for")
             assert timed_out in aborted
+            assert stuck == "True 2"  # the values as before; WorkResult.COMM_ERROR
         assert cpu == "RuntimeError: No backend type associated with device type cpu"
         assert short == "TypeError: Input tensor data type is not supported for NCCL process group: Short"
         for text in (shape, kind, dtype, splits):

@@ -81,6 +81,9 @@ REPEAT = Site("Repeat.cu", 36, "compute_cuda_kernel", "repeat >= 0 && start >= 0
 _BAG_WORDS = '!has_invalid_index && "Invalid input index in EmbeddingBag: index out of range [0, numRows)"'
 BAG = Site("EmbeddingBag.cu", 148, "EmbeddingBag_updateOutputKernel_sum_mean", _BAG_WORDS)
 BAG_MAX = Site("EmbeddingBag.cu", 88, "EmbeddingBag_updateOutputKernel_max", _BAG_WORDS)
+NAN_SENT = Site(
+    "NanCheck.cu", 217, "checkForNaN", "!isnan(tailPtr[threadIdx.x])", f"{_SOURCES}/torch/csrc/distributed/c10d"
+)
 SAMPLE = {
     "negative": Site("MultinomialKernel.cu", 218, "sampleMultinomialOnce", "!(val < zero)"),
     "infinite": Site("MultinomialKernel.cu", 217, "sampleMultinomialOnce", "!_isinf(val)"),

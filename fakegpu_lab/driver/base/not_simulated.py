@@ -199,11 +199,6 @@ TABLE: dict[str, Row] = {
         "A hook for each operation of a process group that finishes (_register_on_completion_hook)",
         "Call get_future().then(...) of an operation.",
     ),
-    "NaN checks": Row("Looking for NaN in what a rank sends (TORCH_NCCL_NAN_CHECK)", "Call tensor.isnan().any()."),
-    "errors without the watchdog": Row(
-        "A rank that goes on after a failed operation (TORCH_NCCL_ASYNC_ERROR_HANDLING=0)",
-        "The error is raised where the rank waits.",
-    ),
     "sparse collectives": Row("An all-reduce of sparse tensors", "Reduce dense ones: tensor.to_dense()."),
     "wrapped tensors": Row(
         "An operation between ranks on tensors of a subclass, or shown to a dispatch mode (CommDebugMode),",

@@ -179,7 +179,11 @@ class Communicator(ABC):
         holds there, for `cost`.
     failure
         Why it was aborted: the error of an operation that timed out or lost another rank; else empty.
+    put_off
+        Takes what `Work.wait` should do, and does it later (`torchrun.later_waits`); usually None.
     """
+
+    put_off: Callable[[Callable[[], None]], None] | None = None
 
     def __init__(self, name: str, backend: str, ranks: tuple[int, ...], description: str = "") -> None:
         self.name = name

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed import ReduceOp
 
+from fakegpu_lab.driver.asserts import device_asserts, kernel_asserts
+from fakegpu_lab.driver.asserts.failing_threads import Failure
 from fakegpu_lab.driver.base import not_simulated
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import scalar_type
 from fakegpu_lab.ranks.collectives.mismatches import refused_message
 from fakegpu_lab.ranks.collectives.operation import KINDS
@@ -77,6 +80,8 @@ def check(operation: Operation, backend: RankBackend) -> None:
             raise TypeError(
                 f"Input tensor data type is not supported for NCCL process group: {scalar_type(tensor.dtype)}"
             )
+    if nccl and backend.checks_nan:
+        _check_nan(operation)
     if operation.kind in _REDUCING and nccl:
         for tensor in operation.inputs:
             _check_reduction(tensor, operation.reduce_op)
@@ -105,6 +110,21 @@ def _check_peer(operation: Operation) -> None:
         f"Rank {me} calls {function} {preposition} rank {operation.peer} ({line}), and the "
         f"group has the ranks 0 to {size - 1}."
     )
+
+
+def _check_nan(operation: Operation) -> None:
+    """Fail a device-side assert if a rank sends NaN (torch/csrc/distributed/c10d/NanCheck.cu).
+
+    Simplified: one thread fails, that of a tensor's last elements; it takes no time, and the host knows at once.
+    """
+    if operation.kind == "BROADCAST" and operation.rank != operation.root:
+        return
+    for tensor in operation.inputs:
+        if isinstance(tensor, FakeCudaTensor) and tensor.is_floating_point() and not tensor._inner.is_meta:
+            values = tensor._inner
+            if bool((values.float() if values.itemsize == 1 else values).isnan().any()):
+                device_asserts.fail(tensor._device, Failure([(kernel_asserts.NAN_SENT, 0, 0)], 1))
+                device_asserts.check(tensor._device)
 
 
 def _check_tensor(tensor: Tensor, allows_strides: bool) -> None:

@@ -7,7 +7,6 @@ import datetime as dt
 import os
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.driver.base import not_simulated
 from fakegpu_lab.ranks.dist import dist
 
 if TYPE_CHECKING:
@@ -59,6 +58,8 @@ class RankBackend:
         Whether its communicator was made with the group, which was bound to a device.
     uid
         The number of the group among this rank's groups (torch counts those that are gone, too).
+    checks_nan
+        Whether NCCL's operations look for NaN in what a rank sends (``TORCH_NCCL_NAN_CHECK``).
     ended
         Whether the group was destroyed.
     """
@@ -73,6 +74,7 @@ class RankBackend:
         self._splits = 0
         self.eager = False
         self.uid = 0
+        self.checks_nan = os.environ.get("TORCH_NCCL_NAN_CHECK", "0").lower() in _TRUE
         self.ended = False
 
     @property
@@ -163,13 +165,12 @@ class RankNccl(RankBackend):
 def check_environment() -> None:
     """Raise where ProcessGroupNCCL does, for a switch that is no boolean (TraceUtils.h, `getCvarBool`)."""
     for name in ("TORCH_NCCL_BLOCKING_WAIT", "TORCH_NCCL_NAN_CHECK"):
-        if os.environ.get(name, "0").lower() not in (*_TRUE, "n", "no", "0", "f", "false"):
+        if os.environ.get(name, "0").lower() not in _BOOLEANS:
             raise RuntimeError(f"Invalid value for environment variable: {name}")
-    if os.environ.get("TORCH_NCCL_NAN_CHECK", "0").lower() in _TRUE:
-        raise not_simulated.error("NaN checks")
 
 
-_TRUE = ("y", "yes", "1", "t", "true")
+_TRUE = frozenset(("y", "yes", "1", "t", "true"))
+_BOOLEANS = _TRUE | {"n", "no", "0", "f", "false"}
 
 
 class RankGloo(RankBackend):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.ranks.collectives import cost
-from fakegpu_lab.ranks.dist import cpp
+from fakegpu_lab.ranks.dist import cpp, dist
 from fakegpu_lab.ranks.scheduling.scheduler import Waiting, current_rank
 
 if TYPE_CHECKING:
@@ -42,11 +42,18 @@ class RankWork(cpp.Work):  # type: ignore[misc]
 
     def wait(self, timeout: dt.timedelta | None = None) -> bool:
         """Wait for the operation; raises what it failed with, or that it has timed out."""
-        self._finish(timeout.total_seconds() if timeout else None)
-        _wait_for_all(self._operations)
+        put_off = self._operations[0].channel.put_off if self._operations else None
+        if put_off is not None and not timeout:
+            put_off(self._wait)
+        else:
+            self._wait(timeout.total_seconds() if timeout else None)
         if self.registered is not None:
             self.registered()
         return True
+
+    def _wait(self, seconds: float | None = None) -> None:
+        self._finish(seconds)
+        _wait_for_all(self._operations)
 
     def synchronize(self) -> None:
         """As `wait`."""
@@ -98,6 +105,17 @@ class RankWork(cpp.Work):  # type: ignore[misc]
             # DDP's reducer waits for it in C++, in a callback of the same backward that runs after this one.
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(partial(_wait_for_all, self._operations))
+        return future
+
+    def get_future_result(self) -> torch.futures.Future[Any]:
+        """As `get_future`, with the number of a WorkResult: success, timeout, or communication error."""
+        result = 0
+        try:
+            self._finish()
+        except dist.DistBackendError as error:
+            result = 1 if "before timing out" in str(error) else 2
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_result(result)
         return future
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ from fakegpu_lab.processes import run_reports
 from fakegpu_lab.ranks.collectives import cost, values
 from fakegpu_lab.ranks.collectives.operation import P2P, Communicator
 from fakegpu_lab.ranks.dist import dist
-from fakegpu_lab.ranks.torchrun import gloo_wire, messages
+from fakegpu_lab.ranks.torchrun import gloo_wire, later_waits, messages
 from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ class ProcessChannel(Communicator):
         super().__init__(name, backend, ranks, description)
         self.member = member
         self.timeout = timeout
+        self.put_off = later_waits.put_off if backend == "nccl" and later_waits.wanted() else None
         self._wire = gloo_wire.Wire(dist.PrefixStore(f"{backend}/", store), member, len(ranks), timeout)
         self._workers: dict[Any, _Worker] = {}
         self._pending: defaultdict[Any, deque[_Pending]] = defaultdict(deque)
