@@ -66,7 +66,10 @@ TABLE: dict[str, Row] = {
         "Capturing with torch.accelerator.Graph", "Use torch.cuda.CUDAGraph.", names=("torch.accelerator.Graph",)
     ),
     "conditional nodes": Row("A conditional node of a CUDA graph (torch.cuda.CUDAGraph.get_currently_capturing_graph)"),
-    "raw graphs": Row("A raw cudaGraph_t or cudaGraphExec_t", "The GPU is simulated, and nothing could use it."),
+    "raw graphs": Row(
+        "A raw cudaGraph_t or cudaGraphExec_t, or a file of its nodes (debug_dump),",
+        "The GPU is simulated; lab.record() shows what a replay runs.",
+    ),
     "captured sparse tensors": Row("Capturing sparse tensors into a CUDA graph"),
     "captured peer copies": Row("Capturing copies between two GPUs into a CUDA graph"),
     "shared events": Row("Sharing CUDA events between processes", "Synchronize before you pass the tensor on."),
@@ -200,6 +203,10 @@ TABLE: dict[str, Row] = {
         "Call get_future().then(...) of an operation.",
     ),
     "sparse collectives": Row("An all-reduce of sparse tensors", "Reduce dense ones: tensor.to_dense()."),
+    "collectives in flight": Row(
+        "Giving a compiled graph what a collective is still writing (allow_inflight_collective_as_graph_input_ctx)",
+        "Wait for the collective first.",
+    ),
     "wrapped tensors": Row(
         "An operation between ranks on tensors of a subclass, or shown to a dispatch mode (CommDebugMode),",
         "Functional collectives and those of DTensor are shown.",

@@ -15,7 +15,7 @@ from fakegpu_lab.driver.base import graph_capture, not_simulated
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, dispatches_itself
 from fakegpu_lab.ranks.collectives.operation import Operation
 from fakegpu_lab.ranks.dist import c10d, dist
-from fakegpu_lab.ranks.process_groups import argument_checks, functional_collectives, options
+from fakegpu_lab.ranks.process_groups import argument_checks, options
 from fakegpu_lab.ranks.process_groups.captured import captured
 from fakegpu_lab.ranks.process_groups.work_handles import RankWork
 from fakegpu_lab.user_code.frames import user_line
@@ -188,7 +188,6 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._coalescing is not None:
             self._coalescing.append(operation)
         backend.channel.issue(operation)
-        functional_collectives.issued(outputs, work)
         return work
 
     def _start_coalescing(self, device: torch.device) -> None:
