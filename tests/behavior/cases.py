@@ -713,10 +713,12 @@ for _what in SETTINGS:
         return torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), len(x)
 
 
-@case("memory/fraction", memory="4GiB")
+@case("memory/fraction and pool", memory="4GiB")
 def _fraction() -> Any:
-    x = torch.empty(2**22, device="cuda")
-    seen = torch.cuda.memory_allocated()
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        x = torch.empty(2**22, device="cuda")
+    seen = [torch.cuda.memory_allocated(), len(pool.snapshot())]
     torch.cuda.set_per_process_memory_fraction(0.25)
     try:
         return seen, torch.empty(2**28, device="cuda"), x

@@ -91,16 +91,9 @@ TABLE: dict[str, Row] = {
         "Use Tensor.cpu() to copy the tensor to host memory first.",
     ),
     "memory pools": Row(
-        "A memory pool of one's own (torch.cuda.MemPool)",
-        "torch.cuda.graph_pool_handle() makes one for CUDA graphs.",
-        functions=(
-            "_cuda_beginAllocateToPool",
-            "_cuda_beginAllocateCurrentThreadToPool",
-            "_cuda_beginAllocateCurrentStreamToPool",
-            "_cuda_endAllocateToPool",
-            "_cuda_releasePool",
-        ),
-        names=("torch.cuda.memory.MemPool",),
+        "A memory pool that serves others when they run out of memory, or whose segments are not split "
+        "(torch.cuda.MemPool(use_on_oom=True, no_split=True)), or that serves a stream,",
+        functions=("_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentStreamToPool"),
     ),
     "tuning": Row(
         "Tuning GEMMs (torch.cuda.tunable)",

@@ -228,12 +228,12 @@ class BlockPool:
 
 
 class PrivatePool:
-    """A memory pool of a CUDA graph (PrivatePool).
+    """A memory pool of a CUDA graph or of a torch.cuda.MemPool (PrivatePool).
 
     Attributes
     ----------
     users
-        How many graphs hold it; its segments can be given back once none does.
+        How many graphs or MemPool objects hold it; its segments can be given back once none does.
     reserved_bytes
         The bytes of its segments.
     """

@@ -114,6 +114,7 @@ class CachingAllocator:
 
     __slots__ = (
         "_captures",
+        "_diversions",
         "_events",
         "_expandable_ever",
         "_gate",
@@ -166,6 +167,7 @@ class CachingAllocator:
         self._spare: list[Block] = []  # Block objects to use again: making one costs a sixth of a malloc
         self._events = EventQueue(clock or FinishedClock())
         self._captures: dict[int, PoolId] = {}  # the pools that serve streams under capture
+        self._diversions: list[tuple[PoolId, Callable[[int], bool]]] = []  # `divert`
         self._shared = 0  # blocks that record_stream was called on
         self._expandable_ever = False
         self.caching = True
@@ -485,7 +487,7 @@ class CachingAllocator:
         for block in self._events.finished():  # process_events
             self._complete(block)
         size = settings.round_size(nbytes)
-        pool = pool or self._captures.get(stream)
+        pool = pool or self._captures.get(stream) or (self._diverted(stream) if self._diversions else None)
         free_list = self.list_for(size, stream, pool)
         found = self._find(free_list, size)
         if found is None:
@@ -586,6 +588,7 @@ class CachingAllocator:
             or not self.caching
             or self._uncached
             or self._captures
+            or self._diversions
             or self._shared
             or self._events
             or self._expandable_ever
@@ -619,6 +622,10 @@ class CachingAllocator:
             found = PrivatePool(pool, self.counters.small, self.counters.large)
             self.private_pools[pool] = found
         return found
+
+    def _diverted(self, stream: int) -> PoolId | None:
+        """The pool that serves a request of this thread on a stream: that of the innermost `use_mem_pool`."""
+        return next((pool for pool, applies in reversed(self._diversions) if applies(stream)), None)
 
     def _find(self, free_list: FreeList, size: int) -> int | None:
         """get_free_block, under any settings."""
@@ -1116,6 +1123,23 @@ class CachingAllocator:
                 self._captures[stream] = pool
             self._choose_path()
 
+    def divert(self, pool: PoolId, applies: Callable[[int], bool]) -> None:
+        """Serve requests from a private pool while `applies(stream)` is true of them (beginAllocateToPool)."""
+        with self._locked():
+            if any(pool == one for one, _ in self._diversions):
+                raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
+            self._diversions.append((pool, applies))
+            self._choose_path()
+
+    def end_diversion(self, pool: PoolId) -> None:
+        """Undo `divert` (endAllocateToPool)."""
+        with self._locked():
+            found = next((one for one in self._diversions if one[0] == pool), None)
+            if found is None:
+                raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+            self._diversions.remove(found)
+            self._choose_path()
+
     def hold_pool(self, pool: PoolId) -> None:
         """Add a user to a private pool, which is made if it is new (createOrIncrefPool)."""
         with self._locked():
@@ -1123,6 +1147,30 @@ class CachingAllocator:
                 self.private_pools[pool].users += 1
             else:
                 self._private_pool(pool)
+
+    def pool_users(self, pool: PoolId) -> int:
+        """How many hold a private pool (getPoolUseCount)."""
+        return self.private_pools[pool].users if pool in self.private_pools else 0
+
+    def delete_pool(self, pool: PoolId) -> None:
+        """Remove the MemPool object of a pool, and give its free segments back (MemPool::~MemPool).
+
+        The object's finalizer calls this, which may run inside the allocator: then the segments stay cached.
+        """
+        if pool not in self.private_pools:
+            return
+        private = self.private_pools[pool]
+        private.users -= 1
+        try:
+            del self._gate[0]
+        except IndexError:
+            return
+        try:
+            self.finish_pending()
+            self.release_pool(private)
+            self._choose_path()
+        finally:
+            self._gate.append(None)
 
     def drop_pool(self, pool: PoolId) -> None:
         """Remove a user of a private pool (releasePool); without users, its free segments can be given back.
