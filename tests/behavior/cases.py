@@ -571,10 +571,10 @@ def _saved() -> Any:
     return [torch.load(io.BytesIO(file.getvalue()), map_location=where) for where in (None, "cpu", "cuda:1")]
 
 
-@case("copies/numpy", exact=True)
+@case("copies/dlpack and numpy", exact=True)
 def _interop() -> Any:
     x = ints(10)
-    return x.cpu().numpy().tolist(), torch.as_tensor(x.cpu().numpy(), device="cuda")
+    return torch.from_dlpack(x), x.cpu().numpy().tolist(), torch.as_tensor(x.cpu().numpy(), device="cuda")
 
 
 @case("streams/two kernels side by side")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils import dlpack
 
 pytestmark = pytest.mark.usefixtures("machine")
 
@@ -18,6 +19,13 @@ def test_as_tensor_and_asarray_share_memory_on_the_same_device() -> None:
         assert torch.asarray(x).data_ptr() == x.data_ptr()
     with torch.device("cuda:1"):
         assert torch.as_tensor(x).device == torch.asarray(x).device == torch.device("cuda:1")
+
+
+def test_asarray_takes_a_dlpack_capsule() -> None:
+    x = torch.ones(3, device="cuda")
+    assert torch.asarray(dlpack.to_dlpack(x)).data_ptr() == x.data_ptr()
+    moved = torch.asarray(dlpack.to_dlpack(x), device="cuda:1", dtype=torch.float64)
+    assert (moved.device, moved.dtype) == (torch.device("cuda:1"), torch.float64)
 
 
 @pytest.mark.parametrize("where", ["cpu", "cuda:1"])

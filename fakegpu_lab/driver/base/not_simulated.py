@@ -86,10 +86,6 @@ TABLE: dict[str, Row] = {
         "Memory that another library takes from PyTorch's cache (torch.cuda.caching_allocator_alloc)",
         functions=("_cuda_cudaCachingAllocator_raw_alloc", "_cuda_cudaCachingAllocator_raw_delete"),
     ),
-    "shared device memory": Row(
-        "Sharing a device tensor's memory with another library (DLPack, __cuda_array_interface__)",
-        "Use Tensor.cpu() to copy the tensor to host memory first.",
-    ),
     "memory pools": Row(
         "A memory pool that serves others when they run out of memory, or whose segments are not split "
         "(torch.cuda.MemPool(use_on_oom=True, no_split=True)), or that serves a stream,",

@@ -18,7 +18,7 @@ from fakegpu_lab.driver.base import cuda_messages, current, not_simulated
 from fakegpu_lab.driver.base.changes import begun, wrapped
 from fakegpu_lab.driver.base.privateuse1 import CPP_DEVICES, CUDA_DEVICES, DeviceClass
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.tensor_api import conversion
+from fakegpu_lab.driver.tensor_api import conversion, dlpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +52,10 @@ def _indexed(function: Callable[..., Any]) -> Callable[..., Any]:
     def constructor(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         data = args[0] if args else None
-        if hasattr(data, _ON_DEVICE):
+        if data.__class__ is dlpack.Capsule:
+            data = data.take()
+            args = (data, *args[1:])
+        elif hasattr(data, _ON_DEVICE):
             data = getattr(data, _ON_DEVICE)
             args = (data, *args[1:])
         if data.__class__ is FakeCudaTensor:  # C++ compares the devices, to see whether it must copy
