@@ -197,6 +197,8 @@ CUDA_WORDS: list[tuple[str, Callable[[], Any]]] = [
         lambda: comm.scatter(ones(0), [0], None, 2),
     ),
     ("input and output elements have to be cuda dense Tensors", lambda: nccl.broadcast([ones(0), torch.ones(4, 3)])),
+    ("inputs must be on unique devices", lambda: nccl.broadcast([ones(0), ones(0)])),
+    ("all inputs and outputs must be contiguous", lambda: nccl.broadcast([ones(0).t(), ones(1).t()])),
     ("all inputs must have the same number of elements", lambda: nccl.broadcast([ones(0), ones(1)[:2]])),
     ("all inputs and outputs must be of the same Tensor dtype", lambda: nccl.broadcast([ones(0), ones(1).half()])),
 ]  # fmt: skip

@@ -44,8 +44,10 @@ def _check(tensors: Sequence[Tensor]) -> None:
         raise RuntimeError("all inputs and outputs must be of the same Tensor dtype")
     if any(tensor.numel() != tensors[0].numel() for tensor in tensors):
         raise RuntimeError("all inputs must have the same number of elements")
+    if not all(tensor.is_contiguous() for tensor in tensors):
+        raise RuntimeError("all inputs and outputs must be contiguous")
     if not is_available(tensors):
-        raise RuntimeError("all inputs and outputs must be contiguous, and inputs on unique devices")
+        raise RuntimeError("inputs must be on unique devices")
 
 
 def _values(tensor: Tensor) -> Tensor:
