@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SECTIONS = BENCHMARKS / "sections"
 RECORDING = BENCHMARKS.parent / "fakegpu_lab" / "measure" / "recording"
 CARD = "t4"
 
@@ -173,7 +174,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_recorder_needs_torch_alone() -> None:
-    files = [BENCHMARKS / "real_gpu.py", *RECORDING.glob("*.py")]
+    files = [BENCHMARKS / "real_gpu.py", *SECTIONS.glob("*.py"), *RECORDING.glob("*.py")]
     imported = {
         line.split()[1]
         for file in files
@@ -185,11 +186,12 @@ def test_the_recorder_needs_torch_alone() -> None:
 
 
 def test_the_recorder_runs_where_the_package_is_not(tmp_path: Path) -> None:
-    """As copied to another machine: the script and the folder of sections, side by side."""
+    """As copied to another machine: the script and the folders of sections, side by side."""
     shutil.copy(BENCHMARKS / "real_gpu.py", tmp_path)
+    shutil.copytree(SECTIONS, tmp_path / "sections")
     shutil.copytree(RECORDING, tmp_path / "recording")
     out = tmp_path / "out.json"
-    script = [str(tmp_path / "real_gpu.py"), "--quick", "--sections", "environment", str(out)]
+    script = [str(tmp_path / "real_gpu.py"), "--quick", "--sections", "environment,numbers", str(out)]
     done = run("-m", "fakegpu_lab", "run", "--quiet", "--devices", CARD, *script)
     assert done.returncode == 0, done.stderr
     assert json.loads(out.read_text())["sections"]["environment"]["device_name"] == "Tesla T4"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 import torch.utils.benchmark
-import torch.utils.viz._cycles
 
 import fakegpu_lab as lab
 from fakegpu_lab.cli import doctor

@@ -113,10 +113,6 @@ def test_matrix_rank_writes_to_out() -> None:
     result = torch.linalg.matrix_rank(torch.stack([torch.eye(3), torch.zeros(3, 3)]).cuda(), out=out)
     assert result is out
     assert out.tolist() == [3, 0]
-    with pytest.raises(RuntimeError, match=r"but got result with dtype Bool$"):
-        torch.linalg.matrix_rank(torch.eye(3, device="cuda"), out=torch.tensor(True, device="cuda"))
-    with pytest.raises(RuntimeError, match=r"but got result on cpu and input on cuda:0$"):
-        torch.linalg.matrix_rank(torch.eye(3, device="cuda"), out=torch.tensor(0))
 
 
 def test_embedding_refuses_a_weight_that_is_no_matrix() -> None:

@@ -91,31 +91,6 @@ def test_ctc_loss_without_a_batch_takes_lengths_without_dimensions(machine, wher
         F.ctc_loss(log_probs.cuda(), targets.cuda(), lengths[0], lengths[1].float())
 
 
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_cudnn_computes_ctc_loss_of_targets_on_the_host(machine: Any, reduction: str) -> None:
-    """`_use_cudnn_ctc_loss` (aten/src/ATen/native/cudnn/LossCTC.cpp): int32, all sequences as long as the input."""
-    here = torch.randn(12, 2, 5).log_softmax(2).requires_grad_()
-    there = here.detach().cuda().requires_grad_()
-    targets, lengths = torch.tensor([1, 2, 3, 4], dtype=torch.int32), ([12, 12], [3, 1])
-    loss = F.ctc_loss(there, targets, *lengths, reduction=reduction)
-    losses = F.ctc_loss(there, targets, *lengths, reduction="none")
-    assert losses.grad_fn.name() == "CudnnCtcLossBackward0"
-    expected = F.ctc_loss(here, targets, *lengths, reduction=reduction)
-    torch.testing.assert_close(loss.cpu(), expected)
-    weights = torch.rand_like(expected)
-    loss.backward(weights.cuda())
-    expected.backward(weights)
-    torch.testing.assert_close(there.grad.cpu(), here.grad)
-    with torch.backends.cudnn.flags(enabled=False):
-        assert F.ctc_loss(there, targets, *lengths, reduction="none").grad_fn.name() == "CtcLossBackward0"
-    shorter = F.ctc_loss(there, targets, [12, 11], [3, 1], reduction="none")
-    assert shorter.grad_fn.name() == "CtcLossBackward0"
-    on_device = (torch.tensor(values, dtype=torch.int32, device="cuda") for values in ([12, 11], [3, 1]))
-    as_well = F.ctc_loss(there, targets.cuda(), *on_device, reduction="none")
-    assert as_well.grad_fn.name() == "CudnnCtcLossBackward1"
-    torch.testing.assert_close(as_well, shorter)
-
-
 def test_statistics_of_ranks_with_the_same_number_of_values(machine: Any) -> None:
     source, means, deviations = torch.randn(4, 3, device="cuda"), torch.rand(2, 3).cuda(), torch.rand(2, 3).cuda() + 1
     counts = torch.full((2,), 5.0, device="cuda")

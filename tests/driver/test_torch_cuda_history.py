@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch.cuda import _memory_viz
-from torch.utils.viz import _cycles
 
 from fakegpu_lab.driver.base.cuda_messages import TORCH_VERSION
-from fakegpu_lab.driver.memory_report.live_memory import WatchedBuffer, WatchedRecordedBuffer
-from fakegpu_lab.driver.recorder.recorded_buffer import RecordedBuffer
-from fakegpu_lab.hardware.buffer import Buffer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,31 +64,6 @@ def test_in_the_state_only_living_blocks_have_frames(machine: Any) -> None:
     assert "make_a_tensor" in str(snapshot()["device_traces"])
     assert "make_a_tensor" not in str(snapshot()["segments"])
     del other
-
-
-def test_a_cycle_that_holds_device_memory_is_shown(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pages: list[str] = []
-    logged: list[str] = []
-    monkeypatch.setattr(_cycles.logger, "warning", lambda text, *values: logged.append(text % values))
-
-    def nothing() -> None:
-        pass
-
-    disarm = _cycles.observe_tensor_cycles(pages.append)
-    try:
-        cycle: list[Any] = [make_a_tensor()]
-        cycle.append(cycle)
-        del cycle
-        gc.collect()
-        nothing()  # torch looks at the next call after a collection
-    finally:
-        disarm()
-    assert "torch.Tensor (torch.Size([1000]))" in pages[0]
-    assert f"{__file__}:{make_a_tensor.__code__.co_firstlineno + 1}:make_a_tensor" in pages[0]
-    assert logged == ["CUDA Memory changed during GC, 4096 bytes freed."]
-    assert torch.cuda.memory_allocated() == 0
-    for kind in (Buffer, RecordedBuffer, WatchedBuffer, WatchedRecordedBuffer):
-        assert vars(kind)["__del__"].__qualname__ == f"{kind.__name__}.__del__", "it frees memory as before"
 
 
 def test_a_live_block_remembers_where_it_was_taken(machine: Any) -> None:

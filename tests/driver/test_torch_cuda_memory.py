@@ -138,28 +138,6 @@ def test_observers_hear_of_an_out_of_memory_error_before_it_is_raised(machine: A
     assert heard == [(1, 8 * GIB, total, free)]
 
 
-def test_memory_for_other_libraries(machine: Any) -> None:
-    address = torch.cuda.caching_allocator_alloc(1000, 1)
-    assert address
-    assert torch.cuda.memory_allocated(1) == 1024
-    torch.cuda.caching_allocator_delete(address)
-    assert torch.cuda.memory_allocated(1) == 0
-    with pytest.raises(RuntimeError, match=f"invalid device pointer: {address:#x}"):
-        torch.cuda.caching_allocator_delete(address)
-    torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(0))
-    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 8\.00 GiB"):
-        torch.cuda.caching_allocator_alloc(8 * GIB)
-    with pytest.raises(TypeError, match="Invalid type for stream argument"):
-        torch.cuda.caching_allocator_alloc(8, stream="s")
-
-
-def test_raw_memory_is_taken_on_the_stream_given(machine: Any) -> None:
-    stream = torch.cuda.Stream()
-    address = torch.cuda.caching_allocator_alloc(1000, stream=stream)
-    assert [segment["stream"] for segment in torch.cuda.memory_snapshot()] == [stream.stream_id]
-    torch.cuda.caching_allocator_delete(address)
-
-
 @pytest.mark.parametrize(("index", "said"), [(0, ""), (5, "\x05: did you call init?")])
 def test_statistics_of_no_initialised_device(machine: Any, index: int, said: str) -> None:
     if index:

@@ -10,9 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.debug import CommDebugMode
 from torch.testing._internal.two_tensor import TwoTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import fakegpu_lab as lab
 from tests.ranks.conftest import on_ranks
@@ -222,58 +220,23 @@ def test_what_ranks_did_is_gone_afterwards() -> None:
     assert dist.is_nccl_available() is (torch.version.cuda is not None)  # a CUDA build has it
 
 
-def test_dispatch_modes_see_the_operations() -> None:
-    class Seen(TorchDispatchMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.ops: list[Any] = []
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.ops.append(func)
-            return func(*args, **(kwargs or {}))
-
+def test_a_tensor_that_wraps_another_is_waited_for_or_refused() -> None:
     def program() -> None:
-        x, gathered, on_host = value(1), torch.empty(4, device="cuda"), torch.ones(2)
-        with CommDebugMode() as counts, Seen() as seen:
-            dist.all_reduce(x)
-            dist.all_gather_into_tensor(gathered, x)
-            work = dist.all_reduce(on_host, async_op=True)
-            work.wait()
-        assert gathered.tolist() == [2.0] * 4
-        assert on_host.tolist() == [2.0] * 2
-        ops = torch.ops.c10d
-        assert counts.get_comm_counts() == {ops.allreduce_: 2, ops._allgather_base_: 1}
-        assert seen.ops == [ops.allreduce_.default, ops._allgather_base_.default, ops.allreduce_.default]
-
-    on_ranks(2, program, backend="cpu:gloo,cuda:nccl")
-
-
-def test_a_tensor_that_wraps_another_passes_it_on() -> None:
-    def program() -> None:
-        one, other = value(1), value(2)
-        dist.all_reduce(TwoTensor(one, other))
-        assert one.tolist() == [2.0] * 2
-        assert other.tolist() == [4.0] * 2
-
-    on_ranks(2, program)
-
-
-def test_wait_tensor_waits_for_other_collectives_where_they_are_allowed_in_flight() -> None:
-    def registered() -> int:
-        return torch._C._distributed_c10d._get_work_registry_size()
-
-    def program() -> None:
-        x, y = value(1), value(1)
-        dist.all_reduce(x, async_op=True)
-        assert registered() == 0
-        with funcol.allow_inflight_collective_as_graph_input_ctx():
-            dist.all_reduce(x, async_op=True)
-            work = dist.all_reduce(y, async_op=True)
-            assert registered() == 2
-            funcol.wait_tensor(x)
-            assert registered() == 1
-            work.wait()
-            assert registered() == 0
+        x = funcol.all_reduce(value(1), "sum", dist.group.WORLD)
+        dist.all_reduce(x)
         assert x.tolist() == [4.0] * 2
+        with pytest.raises(lab.FakeGpuError, match="tensors of a subclass"):
+            dist.all_reduce(TwoTensor(value(1), value(2)))
 
     on_ranks(2, program)
+
+
+def test_what_a_collective_is_still_writing_goes_into_no_graph() -> None:
+    def program() -> None:
+        with (
+            pytest.raises(lab.FakeGpuError, match="Wait for the collective first"),
+            funcol.allow_inflight_collective_as_graph_input_ctx(),
+        ):
+            pass
+
+    on_ranks(1, program)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.lessons import lesson, progress
 from fakegpu_lab.hardware.errors import FakeGpuError
 
@@ -197,10 +198,8 @@ def _listed_editions(folder: Path) -> dict[str, str]:
 
 
 def _list_edition(folder: Path, name: str, edition: str) -> None:
-    text = json.dumps({**_listed_editions(folder), name: edition}, indent=1) + "\n"
-    new = folder / f"{LIST}.new"
-    new.write_text(text, encoding="utf-8")
-    new.replace(folder / LIST)
+    with whole_file.writing(folder / LIST) as file:
+        file.write(json.dumps({**_listed_editions(folder), name: edition}, indent=1) + "\n")
 
 
 def _copy(source: Path, target: Path) -> None:

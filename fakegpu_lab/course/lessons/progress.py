@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.lessons.lesson import is_copy
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def forget(path: Path, lesson: str) -> bool:
         progress = read(path)
         if progress.lessons.pop(lesson, None) is None:
             return False
-        _write(path, progress.model_dump_json(indent=1) + "\n")
+        _write(path, progress)
     return True
 
 
@@ -158,7 +158,7 @@ def _change(path: Path, lesson: Lesson, note: Callable[[LessonProgress], None]) 
         )
         note(done)
         progress.lessons[lesson.name] = done
-        _write(path, progress.model_dump_json(indent=1) + "\n")
+        _write(path, progress)
 
 
 def _keep_broken(path: Path) -> None:
@@ -172,16 +172,9 @@ def _keep_broken(path: Path) -> None:
             path.replace(path.with_suffix(".broken.json"))
 
 
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".fakegpu-progress-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def _write(path: Path, progress: Progress) -> None:
+    with whole_file.writing(path) as file:
+        file.write(progress.model_dump_json(indent=1) + "\n")
 
 
 @contextlib.contextmanager

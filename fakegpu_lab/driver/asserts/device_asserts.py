@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.asserts import domain_edges
-from fakegpu_lab.driver.base import cuda_messages, graph_capture
+from fakegpu_lab.driver.base import cuda_messages, graph_capture, not_simulated
 from fakegpu_lab.driver.base.device_memory import new
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.cost import launching
@@ -115,10 +115,9 @@ def _note(device: Device, fault: tuple[str, ...]) -> None:
 
 def failed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, error: Exception) -> Any:
     """A function that gives the op's result on CUDA, where the CPU raised `error`; None if CUDA raises, too."""
-    row = row_of(func._schema)
-    if row.by_zero is not None and str(error) == "ZeroDivisionError":
-        return partial(_without_function_modes, row.by_zero, Op(func), args, kwargs or {})
-    asserts = row.asserts
+    if str(error) == "ZeroDivisionError":
+        return not_simulated.refuse("integer divisions by zero")
+    asserts = row_of(func._schema).asserts
     if (
         asserts is None
         or not isinstance(error, (IndexError, RuntimeError))

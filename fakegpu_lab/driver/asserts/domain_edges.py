@@ -1,8 +1,8 @@
 """Values at the edge of an op's domain, where CUDA's kernels and the CPU's differ.
 
-On CUDA, integer division by zero is not an error, and the hardware decides the result. A float that is too large for an
-integer becomes the largest integer. `one_hot` does not check its classes on the host. Errors that both raise in the
-same words, such as a singular matrix in `torch.linalg` or negative values in `torch.bincount`, are not handled here.
+A float that is too large for an integer becomes the largest integer. `one_hot` does not check its classes on the host.
+Errors that both raise in the same words, such as a singular matrix in `torch.linalg` or negative values in
+`torch.bincount`, are not handled here.
 """
 
 from __future__ import annotations
@@ -11,52 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.base.device_memory import new
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor, inner_of
-from fakegpu_lab.driver.cost import launching
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.driver.cost.op import Op, Plan
-
-
-def integer_division(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An integer division with zeros among its divisors.
-
-    The result of a division by zero has all bits set; with 64 bits and a non-negative dividend, only the lower 32
-    (PyTorch, test/test_binary_ufuncs.py, `test_fmod_remainder_by_zero_integral`). Rounding down subtracts 1 from a
-    negative quotient (c10/util/generic_math.h, `div_floor_integer`).
-    """
-    values = [value for value in (*args, *kwargs.values()) if value.__class__ is FakeCudaTensor]
-    device = values[0]._device
-    first, second = (_tensor(value) for value in args[:2])
-    dtype = torch.result_type(inner_of(args[0]), inner_of(args[1]))
-    zero = second == 0
-    name = op.name.removesuffix("_")
-    rounding = {"div": kwargs.get("rounding_mode"), "floor_divide": "floor"}.get(name)
-    safe = torch.where(zero, torch.ones_like(second), second)
-    if rounding is not None:
-        result = torch.div(first, safe, rounding_mode=rounding)
-    else:
-        result = torch.remainder(first, safe) if name == "remainder" else torch.fmod(first, safe)
-    negative = (first < 0).expand_as(result)
-    filling = torch.full_like(result, -1 if dtype.is_signed else torch.iinfo(dtype).max, dtype=dtype)
-    if dtype is torch.int64:
-        filling = torch.where(negative, filling, 0xFFFF_FFFF)
-    if rounding == "floor":
-        filling = torch.where(negative, filling - 1, filling)
-    result = torch.where(zero, filling, result.to(dtype)).to(dtype)
-    launching.kernel(device)
-    target = kwargs.get("out", args[0] if op.written else None)
-    if target is not None:
-        target._inner.copy_(result)
-        return target
-    return new(result, device)
-
-
-def _tensor(value: Any) -> torch.Tensor:
-    return torch.as_tensor(inner_of(value), device="cpu")
+    from fakegpu_lab.driver.cost.op import Plan
 
 
 def to_integer(source: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

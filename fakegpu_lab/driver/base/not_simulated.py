@@ -66,7 +66,10 @@ TABLE: dict[str, Row] = {
         "Capturing with torch.accelerator.Graph", "Use torch.cuda.CUDAGraph.", names=("torch.accelerator.Graph",)
     ),
     "conditional nodes": Row("A conditional node of a CUDA graph (torch.cuda.CUDAGraph.get_currently_capturing_graph)"),
-    "raw graphs": Row("A raw cudaGraph_t or cudaGraphExec_t", "The GPU is simulated, and nothing could use it."),
+    "raw graphs": Row(
+        "A raw cudaGraph_t or cudaGraphExec_t, or a file of its nodes (debug_dump),",
+        "The GPU is simulated; lab.record() shows what a replay runs.",
+    ),
     "captured sparse tensors": Row("Capturing sparse tensors into a CUDA graph"),
     "captured peer copies": Row("Capturing copies between two GPUs into a CUDA graph"),
     "shared events": Row("Sharing CUDA events between processes", "Synchronize before you pass the tensor on."),
@@ -78,6 +81,15 @@ TABLE: dict[str, Row] = {
             "_cuda_getAllocator",
             "_cuda_cudaHostAllocator",
         ),
+    ),
+    "memory for others": Row(
+        "Memory that another library takes from PyTorch's cache (torch.cuda.caching_allocator_alloc)",
+        functions=("_cuda_cudaCachingAllocator_raw_alloc", "_cuda_cudaCachingAllocator_raw_delete"),
+    ),
+    "memory pools": Row(
+        "A memory pool that serves others when they run out of memory, or whose segments are not split "
+        "(torch.cuda.MemPool(use_on_oom=True, no_split=True)), or that serves a stream,",
+        functions=("_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentStreamToPool"),
     ),
     "tuning": Row(
         "Tuning GEMMs (torch.cuda.tunable)",
@@ -115,9 +127,20 @@ TABLE: dict[str, Row] = {
         ),
     ),
     "NCCL alone": Row(
-        "Joining processes by NCCL without torch.distributed (torch.cuda.nccl.init_rank)",
+        "NCCL without torch.distributed (torch.cuda.nccl), but for the broadcast and reduce of nn.DataParallel,",
         "Use torch.distributed.",
-        functions=("_nccl_unique_id", "_nccl_init_rank"),
+        functions=(
+            "_nccl_unique_id",
+            "_nccl_init_rank",
+            "_nccl_all_reduce",
+            "_nccl_all_gather",
+            "_nccl_reduce_scatter",
+        ),
+    ),
+    "results of torch.cuda.comm": Row(
+        "Writing what torch.cuda.comm returns into tensors of one's own (out=…)",
+        "Copy what it returns.",
+        functions=("_broadcast_out", "_scatter_out", "_gather_out"),
     ),
     "CUDA code": Row(
         "Compiling CUDA code (torch.cuda.jiterator, torch.cuda._compile_kernel)",
@@ -145,7 +168,8 @@ TABLE: dict[str, Row] = {
         "A product with another out_dtype (torch.mm(a, b, out_dtype=…))", "Convert the operands, or the result."
     ),
     "cuDNN by name": Row(
-        "A convolution by cuDNN's name (torch.cudnn_convolution)", "torch.nn.functional.conv2d uses cuDNN."
+        "An operation by cuDNN's name (torch.cudnn_convolution, torch._cudnn_ctc_loss)",
+        "torch.nn.functional.conv2d uses cuDNN; for a CTC loss, PyTorch's own kernels compute the same.",
     ),
     "sparse kernels": Row(
         "An operation on sparse tensors in half precision or of booleans", "Convert them to float32 first."
@@ -167,6 +191,15 @@ TABLE: dict[str, Row] = {
         "A hook for each operation of a process group that finishes (_register_on_completion_hook)",
         "Call get_future().then(...) of an operation.",
     ),
+    "sparse collectives": Row("An all-reduce of sparse tensors", "Reduce dense ones: tensor.to_dense()."),
+    "collectives in flight": Row(
+        "Giving a compiled graph what a collective is still writing (allow_inflight_collective_as_graph_input_ctx)",
+        "Wait for the collective first.",
+    ),
+    "wrapped tensors": Row(
+        "An operation between ranks on tensors of a subclass, or shown to a dispatch mode (CommDebugMode),",
+        "Functional collectives and those of DTensor are shown.",
+    ),
     "default tensor types": Row(
         "A CUDA type as default type (torch.set_default_tensor_type)",
         "Use torch.set_default_device('cuda') and torch.set_default_dtype.",
@@ -178,6 +211,9 @@ TABLE: dict[str, Row] = {
     "CUDA's alone": Row("This operator, which CUDA has and the CPU has not,"),
     "half-precision transforms": Row(
         "A Fourier transform in half precision", "Transform the tensor in float32: torch.fft.fft(x.float())."
+    ),
+    "integer divisions by zero": Row(
+        "A division of integers by zero", "A card does not stop, and gives a number that means nothing."
     ),
     "complex32": Row("This operation on complex32", "Use complex64."),
     "threads of autograd": Row(
@@ -193,6 +229,9 @@ TABLE: dict[str, Row] = {
     "memory timelines": Row(
         "export_memory_timeline, which PyTorch has deprecated,",
         "Use torch.cuda.memory._record_memory_history() and _dump_snapshot(), or fakegpu_lab.record().",
+    ),
+    "memory of cycles": Row(
+        "Where the memory in a reference cycle was taken (torch.utils.viz._cycles)", "The cycle itself is shown."
     ),
     "pinned addresses": Row(
         "Which address PyTorch's cache of pinned memory gives out",

@@ -82,8 +82,6 @@ class Row:
         What its kernel asserts.
     reports_asserts
         Whether it waits for the device, and so reports kernels that have failed.
-    by_zero
-        Computes a division of integers with zeros among the divisors, which the CPU refuses.
     expanded_index
         Whether the CPU's kernel reads outside the tensor for a wrong index that is expanded.
     alert
@@ -129,7 +127,6 @@ class Row:
     result_beside_self: bool = False
     asserts: Assert | None = None
     reports_asserts: bool = False
-    by_zero: Callable[..., Any] | None = None
     expanded_index: bool = False
     alert: Callable[[Arguments], None] | None = None
     in_float32: frozenset[torch.dtype] = frozenset()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from fakegpu_lab.driver.asserts.domain_edges import integer_division
 from fakegpu_lab.driver.autocast import scripted_regions
 from fakegpu_lab.driver.base.half_precision import BOTH
 from fakegpu_lab.driver.cost.estimators import updating
@@ -21,7 +20,6 @@ row("addcmul", devices=rules.addcmul)
 row("rsub", devices=rules.reordered("other", "self"))
 row("complex", devices=rules.kernel("out_complex_out"))
 row("polar", devices=rules.kernel("out_polar_out"))
-row("div", "floor_divide", "remainder", "fmod", by_zero=integer_division)
 row("erfinv", "logit", in_float32=BOTH)
 row("polygamma", "round.decimals", in_float32=_FLOAT16)
 row("gelu_backward", "sigmoid_backward", "tanh_backward", "threshold_backward", grows=False)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from fakegpu_lab.driver.asserts import failing_threads as threads
 from fakegpu_lab.driver.base.half_precision import BOTH
 from fakegpu_lab.driver.cost.estimators import picking, writing
-from fakegpu_lab.driver.cost.op_row import Assert, computes, row
+from fakegpu_lab.driver.cost.op_row import Assert, row
 from fakegpu_lab.driver.meta import shapes
-from fakegpu_lab.driver.ops import differences
 from fakegpu_lab.driver.placement import rules
 from fakegpu_lab.driver.placement.determinism import alert, alert_if
 
@@ -34,7 +33,6 @@ row("multi_margin_loss", in_float32=BOTH, asserts=Assert("target out of range", 
 row("multi_margin_loss_backward", "multilabel_margin_loss_backward", in_float32=BOTH, shape=shapes.like(1))
 row("multilabel_margin_loss_forward", in_float32=BOTH)
 row("_ctc_loss", devices=rules.any_device)
-row("_cudnn_ctc_loss", devices=rules.any_device, values=computes(differences.cudnn_ctc_loss))
 row("_ctc_loss_backward", shape=shapes.like(1), alert=alert("ctc_loss_backward_gpu"))
 
 row("_assert_async", asserts=Assert("^(?!Boolean value of Tensor)", threads.assert_async))

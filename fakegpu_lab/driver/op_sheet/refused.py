@@ -44,5 +44,6 @@ row(
     "cudnn_convolution_transpose",
     "cudnn_convolution_relu",
     "cudnn_convolution_add_relu",
+    "_cudnn_ctc_loss",
     runs=refuse("cuDNN by name"),
 )

@@ -19,7 +19,7 @@ from fakegpu_lab.driver.base import cuda_messages
 from fakegpu_lab.driver.base.changes import wrapped
 from fakegpu_lab.driver.base.privateuse1 import NAME
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.driver.placement.dtypes import cpp_name, scalar_type
+from fakegpu_lab.driver.placement.dtypes import cpp_name
 from fakegpu_lab.driver.placement.mismatch_errors import check_one_device
 
 if TYPE_CHECKING:
@@ -51,27 +51,12 @@ def _cuda_named(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _matrix_rank(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.linalg.matrix_rank`, which leaves ``out=`` as it is where the matrix is of a subclass such as ours.
-
-    aten/src/ATen/native/LinearAlgebra.cpp, matrix_rank_impl, has the checks.
-    """
+    """`torch.linalg.matrix_rank`, which leaves ``out=`` as it is where the matrix is of a subclass such as ours."""
 
     @functools.wraps(original)
     def matrix_rank(A: Any, *args: Any, out: Any = None, **options: Any) -> Any:  # noqa: N803 - torch's name
-        if out is None or A.__class__ is not FakeCudaTensor:
-            return original(A, *args, **options) if out is None else original(A, *args, out=out, **options)
-        if out.device != A.device:
-            raise RuntimeError(
-                "torch.linalg.matrix_rank: Expected result and input tensors to be on the same device, but got result "
-                f"on {out.device} and input on {A.device}"
-            )
-        if not torch.can_cast(torch.int64, out.dtype):
-            raise RuntimeError(
-                "torch.linalg.matrix_rank: Expected result to be safely castable from Long dtype, but got result with "
-                f"dtype {scalar_type(out.dtype)}"
-            )
         ranks = original(A, *args, **options)
-        return out.resize_(ranks.shape).copy_(ranks)
+        return ranks if out is None else out.resize_(ranks.shape).copy_(ranks)
 
     return matrix_rank
 
@@ -140,61 +125,11 @@ def _ctc_loss(original: Callable[..., Any]) -> Callable[..., Any]:
         log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any
     ) -> Any:
         if log_probs.__class__ is FakeCudaTensor:
-            given = input_lengths, target_lengths
             input_lengths = _as_list(input_lengths, "input_lengths")
             target_lengths = _as_list(target_lengths, "target_lengths")
-            blank = args[0] if args else kwargs.get("blank", 0)
-            if _cudnn_takes(log_probs, targets, input_lengths, target_lengths, blank):
-                if not _int32(*given):
-                    given = input_lengths, target_lengths
-                    if not _cudnn_takes_lists(log_probs, targets, input_lengths):
-                        return original(log_probs, targets, *given, *args, **kwargs)
-                return _by_cudnn(log_probs, targets, *given, *args, **kwargs)
         return original(log_probs, targets, input_lengths, target_lengths, *args, **kwargs)
 
     return ctc_loss
-
-
-def _int32(*tensors: Any) -> bool:
-    return all(isinstance(tensor, torch.Tensor) and tensor.dtype is torch.int32 for tensor in tensors)
-
-
-def _cudnn_takes(
-    log_probs: torch.Tensor, targets: torch.Tensor, inputs: list[int], labels: list[int], blank: int
-) -> bool:
-    """`_use_cudnn_ctc_loss_tensor` (aten/src/ATen/native/cudnn/LossCTC.cpp), whose lengths are int32 tensors."""
-    return (
-        (targets.dtype, targets.dim()) == (torch.int32, 1)
-        and (log_probs.dtype, log_probs.dim(), blank) == (torch.float32, 3, 0)
-        and torch.backends.cudnn.enabled
-        and targets.is_contiguous()
-        and len(inputs) == len(labels) == log_probs.shape[1]
-        and all(label < 256 and label <= length for label, length in zip(labels, inputs, strict=True))
-    )
-
-
-def _cudnn_takes_lists(log_probs: torch.Tensor, targets: torch.Tensor, inputs: list[int]) -> bool:
-    """What `_use_cudnn_ctc_loss` asks for in addition: targets on the host, and no shorter sequences."""
-    return targets.device.type == "cpu" and all(length == log_probs.shape[0] for length in inputs)
-
-
-def _by_cudnn(
-    log_probs: torch.Tensor,
-    targets: torch.Tensor,
-    inputs: Any,
-    labels: Any,
-    blank: int = 0,
-    reduction: int = 1,
-    zero_infinity: bool = False,
-) -> torch.Tensor:
-    """`ctc_loss_impl` (LossCTC.cpp): cuDNN's losses, and the reduction (0 none, 1 mean, 2 sum)."""
-    losses: torch.Tensor = torch.ops.aten._cudnn_ctc_loss(
-        log_probs, targets, inputs, labels, blank, True, zero_infinity
-    )[0]
-    if reduction == 1:
-        counts = torch.as_tensor(labels, dtype=losses.dtype, device=losses.device)
-        return (losses / counts.clamp_min(1)).mean()
-    return losses.sum() if reduction == 2 else losses
 
 
 def _as_list(lengths: Any, name: str) -> Any:

@@ -40,22 +40,6 @@ def _dimension(tensor: Tensor, dim: int) -> int:
     return dim % max(tensor.dim(), 1)
 
 
-def _check_cuda(tensor: Tensor, what: str, i: int) -> None:
-    if not tensor.is_cuda:
-        kind, one = ("input", "tensor") if what == "input" else ("output", "output tensor")
-        raise RuntimeError(
-            f"Expected all {kind} tensors to be CUDA tensors, but {one} at index {i} has device '{tensor.device}'"
-        )
-
-
-def _broadcast_to(tensor: Tensor, outputs: Sequence[Tensor]) -> None:
-    if nccl.is_available([tensor, *outputs]):
-        nccl.broadcast([tensor, *outputs], 0)
-        return
-    for output in outputs:
-        output.copy_(tensor, non_blocking=True)
-
-
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> tuple[Tensor, ...]:
     """The tensor on every device; on its own device, the tensor itself."""
     if not devices:
@@ -65,22 +49,13 @@ def broadcast(tensor: Tensor, devices: Sequence[int]) -> tuple[Tensor, ...]:
         for index in devices
         if _cuda(index).index != _index(tensor)
     ]
-    _broadcast_to(tensor, others)
+    if nccl.is_available([tensor, *others]):
+        nccl.broadcast([tensor, *others], 0)
+    else:
+        for other in others:
+            other.copy_(tensor, non_blocking=True)
     made = iter(others)
     return tuple(tensor if index == _index(tensor) else next(made) for index in devices)
-
-
-def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The tensor copied into every output."""
-    for i, output in enumerate(outputs):
-        _check_cuda(output, "output", i)
-        if output.shape != tensor.shape:
-            raise RuntimeError(
-                f"Expected all output tensors to have same shape as the source tensor {list(tensor.shape)}, but output "
-                f"tensor at index {i} has shape {list(output.shape)}"
-            )
-    _broadcast_to(tensor, outputs)
-    return tuple(outputs)
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int) -> list[list[Tensor]]:
@@ -143,37 +118,15 @@ def scatter(
     return tuple(parts)
 
 
-def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any) -> tuple[Tensor, ...]:
-    """The tensor in chunks, copied into the outputs."""
-    if not outputs:
-        raise RuntimeError("Expected at least one output tensor to scatter to")
-    dim = _dimension(tensor, dim)
-    for i, output in enumerate(outputs):
-        _check_cuda(output, "output", i)
-        rest = [n for axis, n in enumerate(tensor.shape) if axis != dim]
-        if output.dim() != tensor.dim() or [n for axis, n in enumerate(output.shape) if axis != dim] != rest:
-            raise RuntimeError(
-                f"Output tensor at index {i} has incorrect shape: {list(output.shape)}. Expected same shape except for "
-                f"scatter dim {dim} as the source tensor: {list(tensor.shape)}"
-            )
-    sizes = [output.size(dim) for output in outputs]
-    if sum(sizes) != tensor.size(dim):
-        raise RuntimeError(
-            f"Total size for output tensors along scatter dim {dim} does not match the source tensor size at dim {dim}."
-            f" Expected {tensor.size(dim)}, but got total size {sum(sizes)}"
-        )
-    for i, (output, chunk) in enumerate(zip(outputs, torch.split(tensor, sizes, dim), strict=True)):
-        with _on(streams, i, _index(output)):
-            output.copy_(chunk, non_blocking=True)
-    return tuple(outputs)
-
-
 def _gathered_size(tensors: Sequence[Tensor], dim: int) -> list[int]:
     """Check the tensors, and return their size together."""
     expected = list(tensors[0].shape)
     total = 0
     for i, tensor in enumerate(tensors):
-        _check_cuda(tensor, "input", i)
+        if not tensor.is_cuda:
+            raise RuntimeError(
+                f"Expected all input tensors to be CUDA tensors, but tensor at index {i} has device '{tensor.device}'"
+            )
         if tensor.dim() != len(expected):
             raise RuntimeError(
                 f"Expected all input tensors to have the same number of dimensions, but tensor at index {i}has "
@@ -189,12 +142,6 @@ def _gathered_size(tensors: Sequence[Tensor], dim: int) -> list[int]:
     return expected
 
 
-def _gather_into(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
-    for chunk, tensor in zip(torch.split(output, [tensor.size(dim) for tensor in tensors], dim), tensors, strict=True):
-        chunk.copy_(tensor, non_blocking=output.is_cuda)
-    return output
-
-
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
     """The tensors concatenated along `dim` on one device; -1 is the host."""
     if not tensors:
@@ -208,29 +155,17 @@ def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tens
     where = "cpu" if destination == -1 else _cuda(torch.cuda.current_device() if destination is None else destination)
     memory_format = last if channels_last else torch.contiguous_format
     output = torch.empty(size, dtype=tensors[0].dtype, device=where, memory_format=memory_format)
-    return _gather_into(tensors, output, dim)
-
-
-def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
-    """The tensors concatenated along `dim`, written into `output`."""
-    if not tensors:
-        raise RuntimeError("Expected at least one tensor to gather from")
-    dim = _dimension(tensors[0], dim)
-    size = _gathered_size(tensors, dim)
-    if list(output.shape) != size:
-        raise RuntimeError(f"Expected out tensor to have shape {size}, but got {list(output.shape)}")
-    return _gather_into(tensors, output, dim)
+    for chunk, tensor in zip(torch.split(output, [tensor.size(dim) for tensor in tensors], dim), tensors, strict=True):
+        chunk.copy_(tensor, non_blocking=output.is_cuda)
+    return output
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **nccl.FUNCTIONS,
     "_broadcast": broadcast,
-    "_broadcast_out": broadcast_out,
     "_broadcast_coalesced": broadcast_coalesced,
     "_scatter": scatter,
-    "_scatter_out": scatter_out,
     "_gather": gather,
-    "_gather_out": gather_out,
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 _MODES = ("global", "thread_local", "relaxed")
 _handles = itertools.count(1)
 _own_pools = itertools.count(1)
-_debug = False
 
 
 class _Held:
@@ -141,18 +139,11 @@ class CudaGraph:
         return [self.pool()]
 
     def enable_debug_mode(self) -> None:
-        """Allow `debug_dump`."""
-        global _debug
-        _debug = True
+        """No effect: the graph's nodes are not written."""
 
-    def debug_dump(self, debug_path: str) -> None:
-        """Write the graph's nodes as a Graphviz file, named after their ops."""
-        if not (_debug or self._keep_graph):
-            warnings.warn("CUDA Graphs debug not enabled, set with [graph].enable_debug_mode()", stacklevel=2)
-        elif self._held is not None:
-            lines = [f'"{i}" [label="{i}\\n{node.note[0]}"];' for i, node in enumerate(self._held.capture.nodes)]
-            lines += [f'"{i - 1}" -> "{i}";' for i in range(1, len(lines))]
-            Path(debug_path).write_text("\n".join(["digraph dot {", *lines, "}", ""]), encoding="utf-8")
+    def debug_dump(self, debug_path: str) -> NoReturn:
+        """Refused: there is no file of the graph."""
+        raise not_simulated.error("raw graphs")
 
     def register_generator_state(self, generator: torch._C.Generator) -> None:
         """Do nothing: generators that draw in a capture register themselves, as since torch 2.13."""
@@ -211,8 +202,8 @@ FUNCTIONS: dict[str, Any] = {
 
 
 def _begin() -> Callable[[], None]:
-    global _handles, _own_pools, _debug
-    _handles, _own_pools, _debug = itertools.count(1), itertools.count(1), False
+    global _handles, _own_pools
+    _handles, _own_pools = itertools.count(1), itertools.count(1)
     return _abandon
 
 

@@ -14,9 +14,7 @@ from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base import cuda_messages, current
 from fakegpu_lab.driver.base.changes import begun, in_cuda_builds, wrapped
 from fakegpu_lab.driver.cost import workspace
-from fakegpu_lab.driver.torch_cuda import streams
-from fakegpu_lab.driver.torch_cuda.devices import require
-from fakegpu_lab.hardware.allocator.caching_allocator import DeviceOutOfMemory, merge_snapshots
+from fakegpu_lab.hardware.allocator.caching_allocator import merge_snapshots
 from fakegpu_lab.hardware.allocator.settings import AllocatorSettings
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.user_code.frames import OURS, kind, walk
@@ -24,12 +22,8 @@ from fakegpu_lab.user_code.frames import OURS, kind, walk
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakegpu_lab.hardware.allocator.caching_allocator import Block, CachingAllocator
+    from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
     from fakegpu_lab.hardware.transfers.pinned_memory import PinnedMemory
-
-
-_raw: dict[int, tuple[CachingAllocator, Block]] = {}
-"""Blocks that `caching_allocator_alloc` returned, by address."""
 
 
 def allocator(index: int) -> CachingAllocator:
@@ -91,30 +85,6 @@ def get_memory_fraction(index: int) -> float:
     return allocator(index).memory_fraction
 
 
-def raw_alloc(nbytes: int, pointer: int) -> int:
-    """Allocate memory for another library, on the stream with that ``cudaStream_t``; return its address."""
-    require()
-    device = current.device()
-    source = device.allocator
-    try:
-        block = source.malloc(nbytes, streams.id_of(pointer))
-    except DeviceOutOfMemory as error:
-        raise cuda_messages.out_of_memory(error) from None
-    if block.address:
-        _raw[block.address] = source, block
-    return block.address
-
-
-def raw_delete(address: int) -> None:
-    """Free memory from `raw_alloc`."""
-    if not address:
-        return
-    if address not in _raw:
-        raise RuntimeError(f"invalid device pointer: {address:#x}")
-    source, block = _raw.pop(address)
-    source.free(block)
-
-
 def _pinned() -> PinnedMemory:
     """The pinned memory of this process."""
     assert current.machine is not None, "without a machine, nothing is patched"
@@ -165,7 +135,6 @@ def _enable_caching(value: bool) -> None:
 
 
 def _begin() -> None:
-    _raw.clear()
     workspace.chosen = None
     cuda_messages.oom_observers.clear()
 
@@ -288,8 +257,6 @@ FUNCTIONS = {
     "_cuda_emptyCache": empty_cache,
     "_cuda_setMemoryFraction": set_memory_fraction,
     "_cuda_getMemoryFraction": get_memory_fraction,
-    "_cuda_cudaCachingAllocator_raw_alloc": raw_alloc,
-    "_cuda_cudaCachingAllocator_raw_delete": raw_delete,
     "_cuda_cudaCachingAllocator_enable": _enable_caching,
     "_cuda_cudaCachingAllocator_is_enabled": lambda: allocator(0).caching,
     "_cuda_hostMemoryStats": lambda: _pinned().stats(),

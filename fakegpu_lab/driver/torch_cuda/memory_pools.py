@@ -17,11 +17,8 @@ from fakegpu_lab.driver.base import current, not_simulated
 from fakegpu_lab.driver.base.changes import added, computed, in_cuda_builds, replaced
 from fakegpu_lab.driver.torch_cuda.graphs import graph_pool_handle
 from fakegpu_lab.driver.torch_cuda.streams import class_rows, executed_again
-from fakegpu_lab.hardware.time.clock import here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fakegpu_lab.driver.base.changes import Change
     from fakegpu_lab.hardware.allocator.blocks import PoolId
     from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
@@ -41,9 +38,11 @@ class Pool:
     ) -> None:
         if allocator is not None:
             raise not_simulated.error("allocators")
+        if use_on_oom or no_split:
+            raise not_simulated.error("memory pools")
         source = current.device().allocator
         self._id = graph_pool_handle()
-        source.hold_pool(self._id, use_on_oom=use_on_oom, no_split=no_split)
+        source.hold_pool(self._id)
         self._allocator = source
 
     def __del__(self) -> None:
@@ -65,12 +64,6 @@ class Pool:
         return self._allocator.pool_users(self._id)
 
 
-def _begin(index: int, pool: PoolId, applies: Callable[[int], bool]) -> None:
-    allocator = current.devices()[index].allocator
-    allocator.hold_pool(pool)
-    allocator.divert(pool, applies)
-
-
 def begin_for_thread(index: int, pool: PoolId) -> None:
     """Serve this thread from a pool; not the backward pass, which on a card runs in a thread of its device.
 
@@ -81,19 +74,13 @@ def begin_for_thread(index: int, pool: PoolId) -> None:
     def applies(stream: int) -> bool:
         return threading.get_ident() == thread and torch._C._current_graph_task_id() == -1
 
-    _begin(index, pool, applies)
-
-
-def begin_for_stream(index: int, pool: PoolId) -> None:
-    """Serve the current stream from a pool."""
-    wanted = here.host.streams[current.devices()[index]].id
-    _begin(index, pool, lambda stream: stream == wanted)
+    allocator = current.devices()[index].allocator
+    allocator.hold_pool(pool)
+    allocator.divert(pool, applies)
 
 
 FUNCTIONS: dict[str, Any] = {
-    "_cuda_beginAllocateToPool": lambda index, pool: _begin(index, pool, lambda stream: True),
     "_cuda_beginAllocateCurrentThreadToPool": begin_for_thread,
-    "_cuda_beginAllocateCurrentStreamToPool": begin_for_stream,
     "_cuda_endAllocateToPool": lambda index, pool: current.devices()[index].allocator.end_diversion(pool),
     "_cuda_releasePool": lambda index, pool: current.devices()[index].allocator.drop_pool(pool),
 }

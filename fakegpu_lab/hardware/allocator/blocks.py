@@ -234,18 +234,15 @@ class PrivatePool:
     ----------
     users
         How many graphs or MemPool objects hold it; its segments can be given back once none does.
-    use_on_oom, no_split
-        Whether it serves others before they are out of memory, and whether its segments are never split.
     reserved_bytes
         The bytes of its segments.
     """
 
-    __slots__ = ("id", "large", "no_split", "reserved_bytes", "small", "use_on_oom", "users")
+    __slots__ = ("id", "large", "reserved_bytes", "small", "users")
 
     def __init__(self, pool_id: PoolId, small: Counters, large: Counters) -> None:
         self.id = pool_id
         self.users = 1
-        self.use_on_oom = self.no_split = False
         self.reserved_bytes = 0
         self.small = BlockPool(is_small=True, counters=small, private=self)
         self.large = BlockPool(is_small=False, counters=large, private=self)

@@ -494,9 +494,7 @@ class CachingAllocator:
             grown = self.grow(free_list, size, nbytes)
             free_list, found = grown.free_list, grown.free_list.index(grown)
         # should_split
-        if free_list.pool.private is not None and free_list.pool.private.no_split:
-            min_remainder = UNLIMITED
-        elif free_list.pool.is_small or settings.expandable_segments:
+        if free_list.pool.is_small or settings.expandable_segments:
             min_remainder = MIN_BLOCK_BYTES
         else:
             min_remainder = SMALL_LIMIT_BYTES + 1 if size < settings.max_split_bytes else UNLIMITED
@@ -591,7 +589,6 @@ class CachingAllocator:
             or self._uncached
             or self._captures
             or self._diversions
-            or any(pool.use_on_oom for pool in self.private_pools.values())
             or self._shared
             or self._events
             or self._expandable_ever
@@ -659,16 +656,6 @@ class CachingAllocator:
             return None  # too much would be wasted
         return i
 
-    def last_resort(self, free_list: FreeList, size: int) -> Block | None:
-        """try_mempool_fallback: pools made with ``use_on_oom=True`` serve what is not in a pool itself."""
-        if free_list.pool.private is None:
-            for pool in [one.id for one in self.private_pools.values() if one.use_on_oom]:
-                other = self.list_for(size, free_list.stream, pool)
-                found = self._find(other, size)
-                if found is not None:
-                    return other.entries[found][2]
-        return None
-
     # ----------------- taking segments from the device, and giving them back
 
     def grow(self, free_list: FreeList, size: int, requested: int) -> Block:
@@ -693,8 +680,6 @@ class CachingAllocator:
             self.release_cached()
             self.counters.num_alloc_retries += 1
             block = self._from_device(free_list, size, segment)
-        if block is None:
-            block = self.last_resort(free_list, size)
         if block is None:
             self.counters.num_ooms += 1
             if self.history is not None:
@@ -1155,17 +1140,13 @@ class CachingAllocator:
             self._diversions.remove(found)
             self._choose_path()
 
-    def hold_pool(self, pool: PoolId, *, use_on_oom: bool = False, no_split: bool = False) -> None:
-        """Add a user to a private pool, which is made if it is new (createOrIncrefPool, setUseOnOOM, setNoSplit)."""
+    def hold_pool(self, pool: PoolId) -> None:
+        """Add a user to a private pool, which is made if it is new (createOrIncrefPool)."""
         with self._locked():
             if pool in self.private_pools:
                 self.private_pools[pool].users += 1
             else:
                 self._private_pool(pool)
-            if use_on_oom or no_split:
-                self.private_pools[pool].use_on_oom = use_on_oom
-                self.private_pools[pool].no_split = no_split
-                self._choose_path()
 
     def pool_users(self, pool: PoolId) -> int:
         """How many hold a private pool (getPoolUseCount)."""
@@ -1179,7 +1160,6 @@ class CachingAllocator:
         if pool not in self.private_pools:
             return
         private = self.private_pools[pool]
-        private.use_on_oom = False
         private.users -= 1
         try:
             del self._gate[0]

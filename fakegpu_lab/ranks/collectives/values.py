@@ -110,34 +110,12 @@ _COMBINE: dict[Any, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def sum_of_sparse(tensors: Sequence[Tensor]) -> Tensor:
-    """The sum of the ranks' sparse tensors, which Gloo's all-reduce can do (`AsyncSparseAllreduceWork`)."""
-    total = tensors[0]
-    for tensor in tensors[1:]:
-        total = total + tensor
-    return total.coalesce()
-
-
-def put_sparse(target: Tensor, total: Tensor) -> None:
-    """Replace a sparse tensor's elements; those of a device tensor take memory for the new number of them."""
-    if isinstance(target, FakeCudaTensor):
-        target._inner.copy_(total)
-        target._buffer.resize(total.indices().nbytes + total.values().nbytes)
-    else:
-        target.copy_(total)  # not a detached tensor's: indices and values are replaced
-
-
 def _all_reduce(parts: Parts) -> None:
     given = [[inner(tensor) for tensor in part.inputs] for part in parts]
     if parts[0].channel.backend == "gloo" and len(given[0]) > 1:
         given = [[tensor.clone() for tensor in tensors] for tensors in given]  # Gloo flattens the list first
     for place in range(len(parts[0].inputs)):
         sources = [tensors[place] for tensors in given]
-        if sources[0].layout is torch.sparse_coo:
-            total = sum_of_sparse(sources)
-            for part in parts:
-                put_sparse(part.outputs[place], total)
-            continue
         targets = [inner(part.outputs[place]) for part in parts]
         if not sources[0].is_meta and all(tensor.is_contiguous() for tensor in (*sources, *targets)):
             pieces = list(zip(*(torch.split(tensor.view(-1), _PIECE) for tensor in (*sources, *targets)), strict=True))

@@ -13,6 +13,7 @@ from torch.distributed import ReduceOp
 
 from fakegpu_lab.driver.asserts import device_asserts, kernel_asserts
 from fakegpu_lab.driver.asserts.failing_threads import Failure
+from fakegpu_lab.driver.base import not_simulated
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.placement.dtypes import scalar_type
 from fakegpu_lab.ranks.collectives.mismatches import refused_message
@@ -153,11 +154,8 @@ def _check_reduction(tensor: Tensor, op: Any) -> None:
 def _check_gloo(operation: Operation) -> None:
     """gloo/algorithms and ProcessGroupGloo.cpp (toFunction, GENERATE_ALL_TYPES)."""
     op = operation.reduce_op
-    if op != ReduceOp.SUM and any(tensor.is_sparse for tensor in operation.inputs):
-        raise RuntimeError(
-            "ProcessGroupGloo::allreduce: unsupported reduction operation (allreduce of sparse tensors only works with "
-            "ReduceOp.SUM)"
-        )
+    if any(tensor.is_sparse for tensor in operation.inputs):
+        raise not_simulated.error("sparse collectives")
     if op in (ReduceOp.AVG, ReduceOp.PREMUL_SUM):
         name = "AVG" if op == ReduceOp.AVG else "PREMUL_SUM"
         raise RuntimeError(f"Cannot use ReduceOp.{name} with Gloo")

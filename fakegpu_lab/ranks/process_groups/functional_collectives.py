@@ -6,14 +6,13 @@ operation; `wait_tensor` waits for it. CPU tensors use C++'s own kernels, which 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fakegpu_lab.driver.base import not_simulated
 from fakegpu_lab.driver.base.changes import begun, replaced
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor
-from fakegpu_lab.ranks.dist import c10d, cpp, dist
+from fakegpu_lab.ranks.dist import c10d, dist
 from fakegpu_lab.ranks.scheduling.scheduler import current_rank
 
 if TYPE_CHECKING:
@@ -37,29 +36,6 @@ def _key(tensor: Any) -> int:
 def _under_way(tensor: Tensor, work: Any) -> Tensor:
     _pending().setdefault(_key(tensor), []).append((tensor, work))
     return tensor
-
-
-def issued(outputs: Sequence[Tensor], work: Any) -> None:
-    """Register the work of other collectives, too, where the program allows it (ProcessGroup.hpp).
-
-    `wait_tensor` of their tensors then waits for them (`allow_inflight_collective_as_graph_input_ctx`).
-    """
-    if not _allowed():
-        return
-    tensors = [tensor for tensor in outputs if tensor.__class__ is FakeCudaTensor]
-    for tensor in tensors:
-        _under_way(tensor, work)
-    work.registered = partial(_forget, tensors, work)
-
-
-_allowed: Any = cpp._allow_inflight_collective_as_graph_input
-
-
-def _forget(tensors: Sequence[Tensor], work: Any) -> None:
-    for tensor in tensors:
-        kept = [entry for entry in _pending().pop(_key(tensor), ()) if entry[1] is not work]
-        if kept:
-            _pending()[_key(tensor)] = kept
 
 
 def _group(name: Any) -> Any:
@@ -202,14 +178,6 @@ KERNELS: tuple[Callable[..., Any], ...] = (
 )
 
 
-def _work_registry_size() -> int:
-    """``_get_work_registry_size``: how many operations nothing has waited for, of CPU tensors and of device tensors."""
-    return int(_on_host()) + sum(len(works) for works in _pending().values())
-
-
-_on_host: Any = cpp._get_work_registry_size
-
-
 def _register() -> Callable[[], None]:
     """The kernels for device tensors; `driver.dispatch.custom_ops` finds them."""
     known = set(torch._C._dispatch_get_all_op_names())
@@ -228,6 +196,11 @@ def _register() -> Callable[[], None]:
 
 
 CHANGES = [
-    replaced("torch._C._distributed_c10d._get_work_registry_size", _work_registry_size, "device tensors' work counts"),
+    replaced(
+        "torch._C._distributed_c10d._set_allow_inflight_collective_as_graph_input",
+        not_simulated.refuse("collectives in flight"),
+        "refused",
+        optional=True,
+    ),
     begun(_register, "functional collectives of device tensors"),
 ]

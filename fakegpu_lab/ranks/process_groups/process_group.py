@@ -12,15 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.base import graph_capture, not_simulated
-from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.base.tensor import FakeCudaTensor, dispatches_itself
 from fakegpu_lab.ranks.collectives.operation import Operation
 from fakegpu_lab.ranks.dist import c10d, dist
-from fakegpu_lab.ranks.process_groups import (
-    argument_checks,
-    dispatch_modes,
-    functional_collectives,
-    options,
-)
+from fakegpu_lab.ranks.process_groups import argument_checks, options
 from fakegpu_lab.ranks.process_groups.captured import captured
 from fakegpu_lab.ranks.process_groups.work_handles import RankWork
 from fakegpu_lab.user_code.frames import user_line
@@ -149,7 +144,6 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     # -------------------------------------------------------------- issuing
 
-    @dispatch_modes.shown
     def _issue(
         self,
         kind: str,
@@ -160,6 +154,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         device: torch.device | None = None,
         **more: Any,
     ) -> Any:
+        inputs, outputs = _unwrapped(inputs), _unwrapped(outputs)
         tensors = [*inputs, *outputs]
         # DDP's map of used parameters stays on the host, and its operations count as the device's.
         map_of: Any = getattr(tensors[0], "_fakegpu_lab_device", None) if kind in ("ALLREDUCE", "BROADCAST") else None
@@ -169,8 +164,8 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
             kind,
             backend.channel,
             self._member,
-            list(inputs),
-            list(outputs),
+            inputs,
+            outputs,
             reduce_op=getattr(opts, "reduceOp", None),
             asynchronous=getattr(opts, "asyncOp", kind in ("SEND", "RECV", "RECVANYSOURCE")),
             batch=self._coalescing,
@@ -193,7 +188,6 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._coalescing is not None:
             self._coalescing.append(operation)
         backend.channel.issue(operation)
-        functional_collectives.issued(outputs, work)
         return work
 
     def _start_coalescing(self, device: torch.device) -> None:
@@ -275,13 +269,6 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Give all ranks lists of all ranks' tensors; NCCL does not have it."""
-        if self._get_backend(inputs[0].device).channel.backend == "nccl":
-            raise NotImplementedError("ProcessGroupNCCL does not support allgather_coalesced")
-        works = [self.allgather([[row[place] for row in outputs]], [given], opts) for place, given in enumerate(inputs)]
-        return RankWork([operation for work in works for operation in work._operations], outputs)
-
     def gather(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         """Give the root a list of all ranks' tensors."""
         opts, root = options.rooted(opts, c10d.GatherOptions, more, short=isinstance(inputs, torch.Tensor))
@@ -339,3 +326,11 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         if self._get_backend(tensor.device).channel.backend == "nccl":
             raise NotImplementedError("ProcessGroupNCCL does not support recvAnysource")
         return self._issue("RECVANYSOURCE", [], [tensor], tag=tag)
+
+
+def _unwrapped(tensors: Tensors) -> list[Tensor]:
+    """The tensors; those that an earlier collective is still writing are waited for, as C++ does by dispatching."""
+    if any(dispatches_itself(tensor) for tensor in tensors):
+        refuse = not_simulated.refuse("wrapped tensors")
+        tensors = [getattr(one, "trigger_wait", refuse)() if dispatches_itself(one) else one for one in tensors]
+    return list(tensors)

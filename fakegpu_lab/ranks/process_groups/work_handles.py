@@ -13,7 +13,6 @@ from fakegpu_lab.ranks.scheduling.scheduler import Waiting, current_rank
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable
 
     from fakegpu_lab.ranks.collectives.operation import Operation
 
@@ -24,9 +23,6 @@ class RankWork(cpp.Work):  # type: ignore[misc]
     As with NCCL, `wait` does not make the host wait: it makes the current stream wait for the operation. But the values
     have to be there when the rank continues, so other ranks run until they are.
     """
-
-    registered: Callable[[], None] | None = None
-    """Takes it out of the registry of work that nothing has waited for (`functional_collectives`), if it is there."""
 
     def __init__(self, operations: list[Operation], result: Any) -> None:
         super().__init__()
@@ -47,8 +43,6 @@ class RankWork(cpp.Work):  # type: ignore[misc]
             put_off(self._wait)
         else:
             self._wait(timeout.total_seconds() if timeout else None)
-        if self.registered is not None:
-            self.registered()
         return True
 
     def _wait(self, seconds: float | None = None) -> None:

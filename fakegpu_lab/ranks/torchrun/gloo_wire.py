@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.ranks.collectives.operation import by_kind
-from fakegpu_lab.ranks.collectives.values import inner, portions, put, put_sparse, reduced, sum_of_sparse
+from fakegpu_lab.ranks.collectives.values import inner, portions, put, reduced
 from fakegpu_lab.ranks.dist import cpp, dist
 
 if TYPE_CHECKING:
@@ -139,30 +139,7 @@ def _all_reduce(operation: Operation, wire: Wire) -> None:
     if operation.channel.backend == "gloo" and len(sources) > 1:
         sources = [tensor.clone() for tensor in sources]  # Gloo flattens the list first
     for values, target in zip(sources, operation.outputs, strict=True):
-        if values.layout is torch.sparse_coo:
-            put_sparse(target, sum_of_sparse(_gathered_sparse(values, wire)))
-        else:
-            put(inner(target), _reduced_for_all(values.reshape(-1), operation.reduce_op, wire))
-
-
-def _gathered_sparse(values: Tensor, wire: Wire) -> list[Tensor]:
-    """All ranks' sparse tensors; each has its own number of elements."""
-    mine = values.coalesce()
-    counts = [int(count) for count in wire.exchange(str(mine._nnz()).encode())]
-    indices, elements = mine.indices(), mine.values()
-    rows = (indices.shape[0] * indices.element_size(), elements.shape[1:].numel() * elements.element_size())
-    parts = [
-        wire.all_to_all([as_bytes(tensor)] * wire.size, [count * row for count in counts])
-        for tensor, row in zip((indices, elements), rows, strict=True)
-    ]
-    return [
-        torch.sparse_coo_tensor(
-            as_elements(where, indices).reshape(indices.shape[0], count),
-            as_elements(what, elements).reshape(count, *elements.shape[1:]),
-            values.shape,
-        )
-        for count, where, what in zip(counts, *parts, strict=True)
-    ]
+        put(inner(target), _reduced_for_all(values.reshape(-1), operation.reduce_op, wire))
 
 
 def _reduced_for_all(values: Tensor, op: Any, wire: Wire) -> Tensor:

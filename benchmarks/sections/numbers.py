@@ -7,9 +7,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 import torch
+from recording.common import DEVICE, attempt
 from torch.nn import functional as F  # noqa: N812 - its name everywhere
-
-from .common import DEVICE, attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable

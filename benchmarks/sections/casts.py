@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from recording.common import DEVICE, attempt
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its name everywhere
-
-from .common import DEVICE, attempt
 
 Cast = Callable[[torch.Tensor], torch.Tensor]
 

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import torch
+from recording.common import DEVICE, MIB, attempt, memory, refusal, settle
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its name everywhere
 from torch.nn.attention import SDPBackend
 
 from . import models
-from .common import DEVICE, MIB, attempt, memory, refusal, settle
 
 Optimizer = Callable[..., torch.optim.Optimizer]
 Phases = dict[str, dict[str, int]]

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from recording.common import DEVICE, attempt, settle
 from torch.nn import functional as F  # noqa: N812 - its name everywhere
-
-from .common import DEVICE, attempt, settle
 
 Call = Callable[[], Any]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from recording.common import DEVICE, attempt, memory, settle
 from torch.nn import functional as F  # noqa: N812 - its name everywhere
-
-from .common import DEVICE, attempt, memory, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

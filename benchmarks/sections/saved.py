@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from recording.common import DEVICE, attempt, settle
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its name everywhere
-
-from .common import DEVICE, attempt, settle
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
 
