@@ -313,3 +313,13 @@ def test_strict_export_traces_with_dynamo(machine):
     x = torch.ones(2, device="cuda")
     for strict in (True, False):
         assert torch.equal(torch.export.export(Sine(), (x,), strict=strict).module()(x), x.sin())
+
+
+def test_an_op_that_has_no_kernel_says_the_same_compiled(machine):
+    def product(x):
+        return (x + 1) @ x
+
+    x = torch.ones(2, 2, dtype=torch.long, device="cuda")
+    with pytest.raises(RuntimeError, match=r'"addmm_cuda" not implemented for \'Long\'') as raised:
+        torch.compile(product, backend="aot_eager", fullgraph=True)(x)
+    assert any(entry.path.name == "test_compiling.py" for entry in raised.traceback)

@@ -291,6 +291,13 @@ def test_max_autotune_compiles_only_the_template_that_it_chooses(monkeypatch):
     torch.testing.assert_close(result, net(x))
     assert {kernel.name for kernel in kernels} == {"triton_tem_fused_addmm_t_0"}
     assert compiled_kernels == ["triton_tem_fused_addmm_t_0"]
+    lab.disable()
+    lab.enable("a100", compute="meta")
+    torch._dynamo.reset()
+    net = nn.Linear(72, 72).cuda().requires_grad_(False)
+    x = torch.empty(32, 72, device="cuda")
+    _, (kernel,) = recorded(lambda: torch.compile(net, mode="max-autotune-no-cudagraphs")(x))
+    assert (kernel.name, kernel.access.flops) == ("triton_tem_fused_addmm_t_0", kernels[0].access.flops)
 
 
 def test_flex_attention_is_a_kernel_forward_and_two_backward():

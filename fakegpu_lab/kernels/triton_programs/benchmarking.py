@@ -5,7 +5,6 @@ Of the templates among which ``mode="max-autotune"`` chooses, nothing is compile
 
 from __future__ import annotations
 
-import re
 from functools import wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import torch
 
 from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.cost import launching
-from fakegpu_lab.kernels.triton_programs.launcher import Launcher
+from fakegpu_lab.kernels.triton_programs.launcher import Launcher, product
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,9 +62,6 @@ def do_bench_cudagraph(
     return do_bench(fn, 0, rep, grad_to_none, quantiles, return_mode)
 
 
-_BLOCK = re.compile(r"\bBLOCK_([MNK])\s*:\s*tl\.constexpr\s*=\s*(\d+)")
-
-
 def of_products(benchmark: Callable[..., Any]) -> Callable[..., Any]:
     """`BenchmarkRequest.benchmark`: the milliseconds of one choice, which for a template of products are estimated.
 
@@ -80,12 +76,11 @@ def of_products(benchmark: Callable[..., Any]) -> Callable[..., Any]:
         try:
             call = self.make_run_fn(*input_tensors, out=out)
             tuner = getattr(call.func, "__self__", None)
-            source = getattr(getattr(tuner, "fn", None), "src", "")
-            blocks = {letter: int(size) for letter, size in _BLOCK.findall(source)}
-            if len(blocks) < 3:
+            block = product(getattr(getattr(tuner, "fn", None), "src", ""))
+            if block is None:
                 return benchmark(self, *input_tensors, out=out)
             *args, x, y, z = call.args
-            m, n, k = (blocks[letter] for letter in "MNK")
+            m, n, k = block
             loaded = dict(zip(tuner.fn.arg_names, args, strict=True)).get("arg_A", out).element_size()
             about = SimpleNamespace(
                 name=self.kernel_name,
