@@ -75,7 +75,7 @@ def of_products(benchmark: Callable[..., Any]) -> Callable[..., Any]:
             return benchmark(self, *input_tensors, out=out)
         try:
             call = self.make_run_fn(*input_tensors, out=out)
-            tuner = getattr(call.func, "__self__", None)
+            tuner: Any = getattr(call.func, "__self__", None)
             block = product(getattr(getattr(tuner, "fn", None), "src", ""))
             if block is None:
                 return benchmark(self, *input_tensors, out=out)
@@ -89,7 +89,9 @@ def of_products(benchmark: Callable[..., Any]) -> Callable[..., Any]:
             )
             template = Launcher(SimpleNamespace(fn=tuner.fn, signature=tuner.triton_meta["signature"]), about)
             accumulator = m * n // (self.num_warps * 32)
-            return template.trial((x, y, z), min(accumulator, 255), *args).time.ns / 1e6
+            time = template.trial((x, y, z), min(accumulator, 255), *args).time
+            assert time is not None
+            return time.ns / 1e6
         finally:
             self.cleanup_run_fn()
 
