@@ -254,6 +254,7 @@ def test_what_the_cudnn_kernel_returns(card: str) -> None:
     out, sums, *_, debug = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True)
     assert out.stride() == q.stride()
     assert sums.shape == (2, 4, 40, 1)
+    assert sums.is_contiguous()  # a compiled program asserts it
     assert debug is None
 
 

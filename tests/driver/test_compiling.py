@@ -203,6 +203,20 @@ def test_the_default_device_is_that_of_captured_factories(machine):
         torch.set_default_device(None)
 
 
+def test_a_generator_breaks_the_graph_as_on_a_card_and_goes_on_drawing(machine):
+    def noisy(x, generator):
+        return x.sin() + torch.randn(4, device="cuda", generator=generator)
+
+    x, generator = torch.ones(4, device="cuda"), torch.Generator("cuda").manual_seed(3)
+    expected = [noisy(x, generator) for _ in range(2)]
+    generator.manual_seed(3)
+    compiled = torch.compile(noisy, backend="eager")
+    assert all(torch.equal(compiled(x, generator), one) for one in expected)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="Failed to convert args/kwargs to proxy"):
+        torch.compile(noisy, backend="eager", fullgraph=True)(x, generator)
+
+
 def test_tensors_on_the_cpu_are_compiled_too(machine):
     counter = import_module("torch._dynamo.testing").CompileCounter()
     assert torch.compile(lambda x: x + 1, backend=counter)(torch.ones(2)).tolist() == [2, 2]
@@ -299,3 +313,13 @@ def test_strict_export_traces_with_dynamo(machine):
     x = torch.ones(2, device="cuda")
     for strict in (True, False):
         assert torch.equal(torch.export.export(Sine(), (x,), strict=strict).module()(x), x.sin())
+
+
+def test_an_op_that_has_no_kernel_says_the_same_compiled(machine):
+    def product(x):
+        return (x + 1) @ x
+
+    x = torch.ones(2, 2, dtype=torch.long, device="cuda")
+    with pytest.raises(RuntimeError, match=r'"addmm_cuda" not implemented for \'Long\'') as raised:
+        torch.compile(product, backend="aot_eager", fullgraph=True)(x)
+    assert any(entry.path.name == "test_compiling.py" for entry in raised.traceback)

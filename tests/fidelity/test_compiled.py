@@ -31,5 +31,12 @@ def test_half_of_the_speed_ups_are_within_a_fifth() -> None:
         assert median(compiled.errors(FOUND, held_out=held_out)) <= 0.2
 
 
+def test_half_of_the_peaks_change_as_published_within_a_fifth() -> None:
+    """Of at least four programs."""
+    errors = compiled.peak_errors(FOUND)
+    assert len(errors) >= 4
+    assert median(errors) <= 0.2
+
+
 def test_the_page_has_the_recorded_pairs() -> None:
     assert compiled.page_with(FOUND) == PAGE.read_text("utf-8"), "python -m tests.fidelity.compiled --write nothing"

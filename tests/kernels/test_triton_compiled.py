@@ -273,3 +273,44 @@ def test_a_rounded_size_is_computed_in_a_kernel():
     compiled = torch.compile(lambda x: x + round(x.shape[0] / 2), fullgraph=True, dynamic=True)
     for rows in (3, 5):  # 1.5 and 2.5, halves to even
         assert compiled(torch.zeros(rows, device="cuda")).tolist() == rows * [2]
+
+
+def test_max_autotune_compiles_only_the_template_that_it_chooses(monkeypatch):
+    triton = pytest.importorskip("triton")
+    compiled_kernels = []
+    compile_kernel = triton.compiler.compiler.compile
+
+    def counting(src, *args, **kwargs):
+        compiled_kernels.append(src.fn.__name__)
+        return compile_kernel(src, *args, **kwargs)
+
+    monkeypatch.setattr("triton.compile", counting)
+    net = nn.Sequential(nn.Linear(72, 72), nn.Linear(72, 72)).cuda().requires_grad_(False)
+    x = torch.randn(32, 72, device="cuda")
+    result, kernels = recorded(lambda: torch.compile(net, mode="max-autotune-no-cudagraphs")(x))
+    torch.testing.assert_close(result, net(x))
+    assert {kernel.name for kernel in kernels} == {"triton_tem_fused_addmm_t_0"}
+    assert compiled_kernels == ["triton_tem_fused_addmm_t_0"]
+    lab.disable()
+    lab.enable("a100", compute="meta")
+    torch._dynamo.reset()
+    net = nn.Linear(72, 72).cuda().requires_grad_(False)
+    x = torch.empty(32, 72, device="cuda")
+    _, (kernel,) = recorded(lambda: torch.compile(net, mode="max-autotune-no-cudagraphs")(x))
+    assert (kernel.name, kernel.access.flops) == ("triton_tem_fused_addmm_t_0", kernels[0].access.flops)
+
+
+def test_flex_attention_is_a_kernel_forward_and_two_backward():
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    mask = flex.create_block_mask(lambda b, h, q, k: q >= k, None, None, 128, 128, device="cuda")
+    q, k, v = (torch.randn(1, 1, 128, 16, device="cuda", requires_grad=True) for _ in range(3))
+    compiled = torch.compile(flex.flex_attention, fullgraph=True)
+
+    def attend(function):
+        out = function()
+        return out, torch.autograd.grad(out.square().sum(), (q, k, v))
+
+    result, kernels = recorded(lambda: attend(lambda: compiled(q, k, v, block_mask=mask)))
+    plain = attend(lambda: nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
+    torch.testing.assert_close(result, plain)
+    assert len([kernel for kernel in kernels if "flex_attention" in kernel.name]) == 3

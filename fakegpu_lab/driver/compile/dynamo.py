@@ -21,6 +21,7 @@ from fakegpu_lab.driver.base.patches import when_imported
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.driver.dispatch import dispatch_rules, dispatcher
 from fakegpu_lab.driver.environment import python_time
+from fakegpu_lab.driver.random import generators
 from fakegpu_lab.driver.recorder import running_modules
 from fakegpu_lab.user_code import captured
 from fakegpu_lab.user_code.environment import PACKAGE
@@ -56,6 +57,7 @@ def _take_for_plain_tensors(patches: Patches, module: Any) -> None:
         return None if type(value) is FakeCudaTensor else infer(value)
 
     patches.set_item(builder._type_dispatch(), FakeCudaTensor, builder.wrap_tensor)
+    patches.set_item(builder._type_dispatch(), generators.CudaGenerator, builder.wrap_user_defined)  # a graph break
     patches.set(module, "infer_subclass_type", infer_subclass_type)
 
 

@@ -85,6 +85,13 @@ def _inductors(module: Any) -> list[Change]:
     return [replaced(f"{module.__name__}.InductorBenchmarker.benchmark_gpu", benchmark_gpu, "times are the card's")]
 
 
+def _templates(module: Any) -> list[Change]:
+    """How Inductor chooses between templates."""
+    of_products = import_module("fakegpu_lab.kernels.triton_programs.benchmarking").of_products
+    request = f"{module.__name__}.BenchmarkRequest.benchmark"
+    return [wrapped(request, of_products, "a template is compiled once it is chosen")]
+
+
 def _codegen(module: Any) -> list[Change]:
     """What Inductor's kernels compute is printed as they are made."""
     define = f"{module.__name__}.TritonScheduling.define_kernel"
@@ -95,5 +102,6 @@ def _codegen(module: Any) -> list[Change]:
 CHANGES = [
     imported("torch._inductor.codegen.triton", _codegen, "values of compiled kernels come from whole tensors"),
     imported("triton", _rows, "kernels of Triton run on simulated cards"),
+    imported("torch._inductor.autotune_process", _templates, "times are the card's"),
     imported("torch._inductor.runtime.benchmarking", _inductors, "times are the card's"),
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import re
 import sys
 import threading
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from fakegpu_lab.kernels.triton_programs.rewriting import may_order
 from fakegpu_lab.kernels.triton_programs.running import Running
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -47,8 +48,15 @@ _BY_PROGRAMS = "FAKEGPU_LAB_COMPILED_VALUES"
 """The environment variable that lets the programs of compiled kernels compute: ``triton``, for comparisons."""
 _ENOUGH = 1 << 16
 """Elements of the largest tensor whose programs are tried, to see what a compiled kernel accesses."""
+_BLOCK = re.compile(r"\bBLOCK_([MNK])\s*:\s*tl\.constexpr\s*=\s*(\d+)")
 _one_at_a_time = threading.Lock()
 """Threads launch at the same time; Triton's tensors are changed for all of them while a kernel runs."""
+
+
+def product(source: str) -> tuple[int, int, int] | None:
+    """The block of the result that a program of Inductor's templates for products makes, and its step along k."""
+    blocks = {letter: int(size) for letter, size in _BLOCK.findall(source)}
+    return (blocks["M"], blocks["N"], blocks["K"]) if len(blocks) == 3 else None
 
 
 class Launcher:
@@ -97,32 +105,16 @@ class Launcher:
     ) -> None:
         __tracebackhide__ = True
         loops = self._loops if os.environ.get(_BY_PROGRAMS) != "triton" else None
-
-        def programs(log: AccessLog, memory: Memory, chosen: NDArray[np.int64]) -> Ran:
-            threads = self.metadata.num_warps * device.profile.warp_size
-            cores = device.profile.compute_capability >= (8, 0)
-            running = Running(memory, log, grid, threads, tensor_cores=cores)
-            running.races = None if loops is not None or may_order(self.kernel) else Watch()
-            program = semantics.function_of(self.kernel)
-            with _one_at_a_time, semantics.in_force(), np.errstate(all="ignore"):
-                builder.options = replace(builder.options, debug=bool(getattr(self.metadata, "debug", False)))
-                arguments = {name: value() if callable(value) else value for name, value in values.items()}
-                run_all(running, lambda: program(**arguments), self.metadata.name, chosen)
-            written = [memory.stretches[place].tensor for place in sorted(running.written)]
-            return Ran(
-                [tensor for tensor in written if tensor is not None],
-                grid,
-                threads,
-                getattr(function, "registers", 0) or None,
-                self.metadata.shared,
-                shared_counted=False,
-                part=len(chosen) / total,
-                races=list(running.races.found.values()) if running.races is not None else [],
-            )
+        registers = getattr(function, "registers", 0)
+        programs = partial(self._programs, device, values, grid, registers)
 
         def run(log: AccessLog) -> Ran:
+            if loops is None and current.meta():
+                written = [one.name for one in given.stretches if "out_ptr" in one.name]
+                return Ran(given.named(written), grid, access=tried())
             if loops is None:
-                return programs(log, Memory(given.stretches, device), sampling.chosen(total))
+                races = None if may_order(self.kernel) else Watch()
+                return programs(log, Memory(given.stretches, device), sampling.chosen(total), races)
             if not current.meta():
                 try:
                     given.compute(loops)
@@ -134,21 +126,66 @@ class Launcher:
             where = *(one.pointer % 32 for one in given.stretches), *(one.end - one.start for one in given.stretches)
             key = device.profile.id, grid, *given.sizes.values(), *where
             if key not in self._accesses:
-                compiled = self.metadata.num_warps, self.metadata.shared, getattr(function, "registers", 0)
+                compiled = self.metadata.num_warps, self.metadata.shared, registers
                 about = device.profile, grid, given.sizes, where, compiled, self.kernel.src, triton.__version__
-                self._accesses[key] = kept.remembered(self.kernel.src, about, access)
+                self._accesses[key] = kept.remembered(
+                    self.kernel.src, about, lambda: self._tried(given, programs, total)
+                )
             return self._accesses[key]
-
-        def access() -> Access:
-            log = AccessLog(device.roofline.cached)
-            memory, _held = zip(*(one.tried() for one in given.stretches), strict=True)
-            some = sampling.middle(total, max(total * _ENOUGH // given.elements, 1))
-            ran = programs(log, Memory(memory, device, tried=True), some)
-            return access_of(device, log, ran, given.nbytes)
 
         total = grid[0] * grid[1] * grid[2]
         tensors, given.tensors = given.tensors, []  # a captured graph keeps `run`
-        launch(device, self.metadata.name, tensors, run, values=loops is None)
+        needed = loops is None and (product(self.kernel.src) is None or "torch._inductor" not in sys.modules)
+        launch(device, self.metadata.name, tensors, run, values=needed)
+
+    def trial(self, grid: tuple[int, int, int], registers: int, *args: Any) -> Access:
+        """What a launch would do to the hardware: some programs run on memory of their own, and nothing is launched."""
+        device = current.device()
+        given = _Arguments(device)
+        values = {
+            name: given.passed(value, self.signature.get(name, "constexpr"), name)
+            for name, value in zip(self.kernel.arg_names, args, strict=True)
+        }
+        return self._tried(given, partial(self._programs, device, values, grid, registers), math.prod(grid))
+
+    def _tried(self, given: _Arguments, programs: Callable[..., Ran], total: int) -> Access:
+        device = given.device
+        log = AccessLog(device.roofline.cached)
+        memory, _held = zip(*(one.tried() for one in given.stretches), strict=True)
+        some = sampling.middle(total, max(total * _ENOUGH // given.elements, 1))
+        return access_of(device, log, programs(log, Memory(memory, device, tried=True), some), given.nbytes)
+
+    def _programs(
+        self,
+        device: Device,
+        values: dict[str, Any],
+        grid: tuple[int, int, int],
+        registers: int,
+        log: AccessLog,
+        memory: Memory,
+        chosen: NDArray[np.int64],
+        races: Watch | None = None,
+    ) -> Ran:
+        threads = self.metadata.num_warps * device.profile.warp_size
+        cores = device.profile.compute_capability >= (8, 0)
+        running = Running(memory, log, grid, threads, tensor_cores=cores)
+        running.races = races
+        program = semantics.function_of(self.kernel)
+        with _one_at_a_time, semantics.in_force(), np.errstate(all="ignore"):
+            builder.options = replace(builder.options, debug=bool(getattr(self.metadata, "debug", False)))
+            arguments = {name: value() if callable(value) else value for name, value in values.items()}
+            run_all(running, lambda: program(**arguments), self.metadata.name, chosen)
+        written = [memory.stretches[place].tensor for place in sorted(running.written)]
+        return Ran(
+            [tensor for tensor in written if tensor is not None],
+            grid,
+            threads,
+            registers or None,
+            self.metadata.shared,
+            shared_counted=False,
+            part=len(chosen) / math.prod(grid),
+            races=list(races.found.values()) if races is not None else [],
+        )
 
 
 class _Arguments:

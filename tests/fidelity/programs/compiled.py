@@ -7,6 +7,7 @@ the row's unit, and the peaks of memory in GiB, by what `torch.cuda.max_memory_â
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,6 +41,7 @@ def peaks() -> dict[str, float]:
     return {
         "allocated": torch.cuda.max_memory_allocated() / 2**30,
         "reserved": torch.cuda.max_memory_reserved() / 2**30,
+        "active": torch.cuda.memory_stats()["active_bytes.all.peak"] / 2**30,
     }
 
 
@@ -171,12 +173,16 @@ class SamBlock(nn.Module):
 
 
 def sam_block(machine: str, compile: Compile, batch: str) -> Figures:  # noqa: A002
-    """Milliseconds of a forward pass. The tutorial compiles with "max-autotune": here without its templates."""
+    """Milliseconds of a forward pass.
+
+    The tutorial compiles with "max-autotune": here without its templates, and without CUDA graphs. Its peaks count what
+    a pass allocates (a product in int32 raises them by 1.3 GB), which a replay of a graph does not.
+    """
     with card(machine), torch.no_grad():
         with torch.device("cuda"):
             block = SamBlock().to(torch.bfloat16)
             x = torch.zeros(int(batch), 64, 64, 1280, dtype=torch.bfloat16)
-        block = compile(block, mode="reduce-overhead")
+        block = compile(block)
         for _ in range(3):
             waiting(lambda: block(x))
         torch.cuda.reset_peak_memory_stats()
@@ -275,6 +281,165 @@ def densenet(machine: str, compile: Compile, what: str) -> Figures:  # noqa: A00
         return milliseconds(compile(train, mode="reduce-overhead"), 4), {}
 
 
+class WideNorm(nn.Module):
+    """RMSNorm op by op, in float32: the weight of Qwen3's from scratch is float32, too, and torchtune's is not."""
+
+    def __init__(self, width: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width, dtype=dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return (wide * self.scale).to(x.dtype) if self.scale.dtype is torch.float32 else wide.type_as(x) * self.scale
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a decoder in bfloat16 whose queries share keys; `style` is whose code it is."""
+
+    style: str
+    layers: int
+    width: int
+    heads: int
+    shared: int
+    head: int
+    hidden: int
+    words: int
+    places: int
+
+    def norm(self, width: int) -> nn.Module:
+        if self.style == "llama":
+            return nn.RMSNorm(width, eps=1e-5, dtype=torch.bfloat16)
+        return WideNorm(width, torch.float32 if self.style == "qwen" else torch.bfloat16)
+
+    def linear(self, inputs: int, outputs: int) -> nn.Linear:
+        return nn.Linear(inputs, outputs, bias=False, dtype=torch.bfloat16)
+
+
+DECODERS = {
+    "qwen3-0.6b": Sizes("qwen", 28, 1024, 16, 8, 128, 3072, 151936, 40960),
+    "llama3.2-1b": Sizes("llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072),
+    "llama3.2-3b": Sizes("tune", 28, 3072, 24, 8, 128, 8192, 128256, 131072),
+}
+
+
+class DecoderLayer(nn.Module):
+    """Attention and a gated feed-forward network; torchtune's calls PyTorch's attention, the others multiply."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.sizes, inner = sizes, sizes.heads * sizes.head
+        self.before, self.after = sizes.norm(sizes.width), sizes.norm(sizes.width)
+        self.q, self.o = sizes.linear(sizes.width, inner), sizes.linear(inner, sizes.width)
+        self.k, self.v = (sizes.linear(sizes.width, sizes.shared * sizes.head) for _ in range(2))
+        self.norms = nn.ModuleList(sizes.norm(sizes.head) for _ in range(2)) if sizes.style == "qwen" else None
+        self.gate, self.up = (sizes.linear(sizes.width, sizes.hidden) for _ in range(2))
+        self.down = sizes.linear(sizes.hidden, sizes.width)
+
+    def turn(self, x: Tensor, places: tuple[Tensor, ...]) -> Tensor:
+        """Of (batch, heads, length, head); torchtune's turns neighbors, before the heads come first."""
+        if self.sizes.style == "tune":
+            (table,) = places
+            pairs = x.float().reshape(*x.shape[:-1], -1, 2)
+            table = table[: x.shape[1]].view(-1, x.shape[1], 1, pairs.shape[3], 2)
+            left = pairs[..., 0] * table[..., 0] - pairs[..., 1] * table[..., 1]
+            right = pairs[..., 1] * table[..., 0] + pairs[..., 0] * table[..., 1]
+            return torch.stack([left, right], -1).flatten(3).type_as(x)
+        cosine, sine = (table[: x.shape[2]][None, None] for table in places)
+        half = x.shape[-1] // 2
+        return (x * cosine + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sine).to(x.dtype)
+
+    def attend(self, x: Tensor, mask: Tensor | None, places: tuple[Tensor, ...]) -> Tensor:
+        sizes = self.sizes
+        q, k, v = (layer(x).view(*x.shape[:2], -1, sizes.head) for layer in (self.q, self.k, self.v))
+        each = sizes.heads // sizes.shared
+        if mask is None:
+            q, k = self.turn(q, places).transpose(1, 2), self.turn(k, places).transpose(1, 2)
+            shape = x.shape[0], sizes.shared, each, -1, sizes.head
+            k, v = (one.unsqueeze(2).expand(shape).flatten(1, 2) for one in (k, v.transpose(1, 2)))
+            seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            q, k, v = (one.transpose(1, 2) for one in (q, k, v))
+            if self.norms is not None:
+                q, k = self.norms[0](q), self.norms[1](k)
+            q, k = self.turn(q, places), self.turn(k, places)
+            k, v = (one.repeat_interleave(each, dim=1) for one in (k, v))
+            scores = (q @ k.transpose(2, 3)).masked_fill(mask, -torch.inf)
+            seen = torch.softmax(scores / sizes.head**0.5, dim=-1) @ v
+        return self.o(seen.transpose(1, 2).reshape(*x.shape[:2], -1))
+
+    def forward(self, x: Tensor, mask: Tensor | None, *places: Tensor) -> Tensor:
+        x = self.attend(self.before(x), mask, places) + x
+        after = self.after(x)
+        return self.down(F.silu(self.gate(after)) * self.up(after)) + x
+
+
+class Decoder(nn.Module):
+    """Llama 3.2 and Qwen3; only torchtune's has one table for words and outputs, as the model was trained."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.words = nn.Embedding(sizes.words, sizes.width, dtype=torch.bfloat16)
+        self.layers = nn.ModuleList(DecoderLayer(sizes) for _ in range(sizes.layers))
+        self.norm = sizes.norm(sizes.width)
+        self.own = sizes.style != "tune"
+        self.head = sizes.linear(sizes.width, sizes.words) if self.own else None
+        shapes = [(sizes.places, sizes.head)] * 2 if self.own else [(sizes.places, sizes.head // 2, 2)]
+        for number, shape in enumerate(shapes):
+            self.register_buffer(f"places{number}", torch.zeros(shape), persistent=False)
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.words(words)
+        mask = torch.triu(x.new_ones(x.shape[1], x.shape[1], dtype=torch.bool), diagonal=1) if self.own else None
+        for layer in self.layers:
+            x = layer(x, mask, *self.buffers(recurse=False))
+        x = self.norm(x)
+        return self.head(x) if self.head is not None else F.linear(x, self.words.weight).float()
+
+
+def generate(machine: str, compile: Compile, name: str, batch: str, prompt: str) -> Figures:  # noqa: A002
+    """Words a second of greedy decoding without a cache, 150 after the prompt; the peak since the program began."""
+    with card(machine), torch.no_grad():
+        model = Decoder(DECODERS[name]).to("cuda")
+        model = compile(model)
+        words = torch.zeros(int(batch), int(prompt), dtype=torch.long, device="cuda")
+
+        def write(words: Tensor) -> Tensor:
+            scores = model(words)[:, -1, :]
+            return torch.cat((words, torch.argmax(scores, dim=-1, keepdim=True)), dim=1)
+
+        torch._dynamo.mark_dynamic(words, 1)  # as Dynamo takes it from the second length on
+        write(words)
+        spent = []
+        for after in (1, 75, 149):  # lengths between take times between
+            longer = words.new_zeros(words.shape[0], words.shape[1] + after)
+            spent.append(milliseconds(lambda longer=longer: write(longer)))
+        return len(words) * 1e3 / (sum(spent) / 3), peaks()
+
+
+def finetune(machine: str, compile: Compile, name: str, batch: str, length: str) -> Figures:  # noqa: A002
+    """Words a second of torchtune's full_finetune_single_device, which compiles each layer, and the loss."""
+    with card(machine):
+        with torch.device("cuda"):
+            model = Decoder(DECODERS[name])
+            words = torch.zeros(int(batch), int(length), dtype=torch.long)
+        adam = torch.optim.AdamW(model.parameters(), 2e-5, fused=True)
+        judge = compile(nn.CrossEntropyLoss(ignore_index=-100))
+        for number, layer in enumerate(model.layers):
+            model.layers[number] = compile(layer)
+
+        def step() -> None:
+            scores = model(words).reshape(-1, model.words.num_embeddings)
+            loss = judge(scores, words.reshape(-1))
+            del scores
+            loss.backward()
+            adam.step()
+            adam.zero_grad(set_to_none=True)
+
+        return words.numel() * 1e3 / milliseconds(step, 2), peaks()
+
+
 MEASURES: dict[str, Callable[..., Figures]] = {
-    one.__name__: one for one in (image, nanogpt, gpt2, sam_block, airbench, densenet)
+    one.__name__: one for one in (image, nanogpt, gpt2, sam_block, airbench, densenet, generate, finetune)
 }

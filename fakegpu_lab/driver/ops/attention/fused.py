@@ -265,7 +265,7 @@ def _kept(call: Call, sums: Tensor, shape: tuple[int, ...]) -> Tensor:
     if sums.shape == shape:
         return sums.contiguous()
     if not call.kernel.pads_sums:
-        return sums.reshape(shape) if 0 not in shape else sums.new_empty(shape)
+        return sums.contiguous().view(shape) if 0 not in shape else sums.new_empty(shape)
     kept = sums.new_full(shape, float("inf"))
     if shape[2] and call.parts is None:
         kept[:, :, : call.rows] = sums
