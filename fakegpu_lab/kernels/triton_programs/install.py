@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.driver.base.changes import imported, item, replaced, wrapped
-from fakegpu_lab.driver.compile.triton_version import older, too_old
+from fakegpu_lab.driver.compile.triton_version import missing, older, too_old
 from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
 
 if TYPE_CHECKING:
@@ -86,8 +86,10 @@ def _inductors(module: Any) -> list[Change]:
 
 
 def _templates(module: Any) -> list[Change]:
-    """How Inductor chooses between templates."""
-    of_products = import_module("fakegpu_lab.kernels.triton_programs.benchmarking").of_products
+    """How Inductor chooses between templates; without Triton there are none."""
+    if missing() is not None:
+        return []
+    of_products = import_module("fakegpu_lab.kernels.triton_programs.templates").of_products
     request = f"{module.__name__}.BenchmarkRequest.benchmark"
     return [wrapped(request, of_products, "a template is compiled once it is chosen")]
 
