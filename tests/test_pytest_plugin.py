@@ -256,6 +256,8 @@ def test_a_test_that_imports_torch_finds_the_machine(run: Callable[..., pytest.R
 
 
 ALSO_FIRST = [
+    "def test_x(gpu_machine): assert gpu_machine.spec.text == 'a100:2'",
+    "import pytest\n@pytest.mark.gpus('t4:3')\ndef test_x(gpus, gpu_machine): assert len(gpus) == 3",
     "import fakegpu_lab as lab\ndef test_x(): assert lab.machine().spec.text == 'a100:2'",
     "import os, pytest\n@pytest.mark.ranks(2)\ndef test_x(): assert os.environ['WORLD_SIZE'] == '2'",
     "def test_x(assert_no_sync):\n  with assert_no_sync():\n    import torch; torch.ones(2, device='cuda')",
@@ -265,8 +267,6 @@ ALSO_FIRST = [
 @pytest.mark.parametrize(
     "text",
     [
-        "def test_x(gpu_machine): assert gpu_machine.spec.text == 'a100:2'",
-        "import pytest\n@pytest.mark.gpus('t4:3')\ndef test_x(gpus, gpu_machine): assert len(gpus) == 3",
         "from fakegpu_lab import panel\nimport torch\nassert torch.cuda.is_available()\ndef test_x(): pass",
         *(pytest.param(one, marks=pytest.mark.long) for one in ALSO_FIRST),
     ],

@@ -52,18 +52,6 @@ def test_options_of_another_kind_are_a_type_error_and_an_empty_list_has_no_devic
     on_ranks(1, program)
 
 
-def test_functional_collectives_that_nothing_waited_for_are_counted() -> None:
-    def program() -> None:
-        count = torch._C._distributed_c10d._get_work_registry_size
-        assert count() == 0
-        reduced = torch.ops._c10d_functional.all_reduce(value(1), "sum", "0")
-        assert count() == 1
-        torch.ops._c10d_functional.wait_tensor(reduced)
-        assert count() == 0
-
-    on_ranks(2, program)
-
-
 def test_hooks_on_completion_are_refused() -> None:
     def program() -> None:
         with pytest.raises(lab.FakeGpuError, match=r"\(_register_on_completion_hook\) is not simulated\."):

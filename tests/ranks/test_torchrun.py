@@ -116,6 +116,7 @@ runpy.run_path({program!r}, run_name="__main__")
 """
 
 
+@pytest.mark.long
 def test_fsdp2_tensor_parallel_and_checkpoints(tmp_path: Path) -> None:
     ran = torchrun("--nproc-per-node", "2", str(PROGRAMS / "sharded.py"), cwd=tmp_path, PYTHONWARNINGS="ignore")
     assert ran.returncode == 0, ran.stderr

@@ -21,6 +21,8 @@ _CHANGES = frozenset({
 })  # fmt: skip
 _TAKES = frozenset({"get", "get_nowait", "pop", "popitem", "popleft", "send", "setdefault"})
 """Methods that change something and return what was in it; `get` does so of a queue."""
+_MAKES = frozenset({"__init__", "__new__", "__post_init__", "__enter__", "__exit__"})
+"""Methods in which an honest object, such as a stopwatch, keeps what it reads later."""
 _QUIET = frozenset({"print", "repr", "len", "display"})
 _WRITES_FILES = frozenset({"save", "savez", "write_text", "write_bytes", "dump", "tofile", "to_csv"})
 _READS_FILES = frozenset({"load", "read_text", "read_bytes", "fromfile", "loadtxt", "read_csv"})
@@ -116,7 +118,7 @@ class _Around:
         if not (isinstance(owner, ast.ClassDef) and owner.name in self.once and isinstance(node, _FUNCTION[:2])):
             return ""
         given = [*node.args.posonlyargs, *node.args.args]
-        return given[0].arg if given and node.name not in ("__init__", "__new__") else ""
+        return given[0].arg if given and node.name not in _MAKES else ""
 
 
 def _bound(function: ast.AST) -> set[str]:

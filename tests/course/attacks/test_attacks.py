@@ -64,7 +64,7 @@ def flags_of(outcome: Outcome, number: int) -> list[str]:
 
 @pytest.mark.parametrize(
     "group",
-    [pytest.param(group, marks=() if group in ("reaching", "values") else pytest.mark.long) for group in GROUPS],
+    [pytest.param(group, marks=() if group == "reaching" else pytest.mark.long) for group in GROUPS],
 )
 def test_an_attack_earns_nothing_without_a_flag(group: str, tmp_path: Path, subtests: pytest.Subtests) -> None:
     attacks = GROUPS[group] | {"honest": HONEST}
