@@ -134,14 +134,19 @@ def _follow(way: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = way(func, types, args, kwargs)
         finally:
-            if outer is None:
-                _running.pop(host, None)
-            else:
-                _running[host] = outer
+            _return_to(outer, host)
         _note(node, func, args, kwargs or {}, result)
         return result
 
     return run
+
+
+def _return_to(outer: int | None, host: Host) -> None:
+    """Let a thread's launches belong to the op around the one that has ended, or to none."""
+    if outer is None:
+        _running.pop(host, None)
+    else:
+        _running[host] = outer
 
 
 def _note(node: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -242,10 +247,7 @@ def exchange(read: Iterable[int], written: Iterable[Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        if outer is None:
-            _running.pop(host, None)
-        else:
-            _running[host] = outer
+        _return_to(outer, host)
         buffers = list(buffers_of(list(written)))
         _add(node, read)
         for buffer in buffers:

@@ -83,6 +83,15 @@ def run_beside(operation: Operation) -> None:
     host.__class__ = _WaitingHost
 
 
+def _let_finish(operation: Operation) -> None:
+    """Let the calling rank wait until an operation is done: also a send of NCCL's, which `Work.wait` lets pass."""
+    rank = current_rank()
+    if rank is not None:
+        rank.wait(Waiting(lambda: operation.done, operation))
+    else:
+        operation.channel.finish(operation)
+
+
 class _WaitingHost(Host):
     """A host thread of a rank that has something to wait for.
 
@@ -94,21 +103,16 @@ class _WaitingHost(Host):
 
     def place_all(self, device: Any) -> None:
         """Let other ranks run until they have joined all that this one has queued on a device."""
-        rank = current_rank()
         for operation in _under_way.pop(self, ()):
-            if operation.device is not device:
-                _under_way.setdefault(self, []).append(operation)
-            elif rank is not None:
-                rank.wait(Waiting(lambda one=operation: one.done, operation))  # type: ignore[misc]
+            if operation.device is device:
+                _let_finish(operation)
             else:
-                operation.channel.finish(operation)
+                _under_way.setdefault(self, []).append(operation)
 
     def wait(self, until: int) -> None:
         """Let the thread wait until a time, and until its sends are received."""
-        rank = current_rank()
         sends = [send for found in _blocked_streams().values() for send in found]
         _blocked_streams().clear()
         for send in sends:
-            if rank is not None:
-                rank.wait(Waiting(lambda send=send: send.done, send))  # type: ignore[misc]
+            _let_finish(send)
         Host.wait(self, max([until, *(send.end_ns for send in sends)]))
