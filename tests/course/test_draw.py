@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 ALL = {
     "ring": lambda: lab.draw.ring(4),
-    "one step": lambda: lab.draw.ring(3, step=2),
+    "eight in rows": lambda: lab.draw.ring(8),
+    "one step": lambda: lab.draw.ring(3, after=2),
     "pipeline": lambda: lab.draw.pipeline(4, 8),
     "streams": lambda: lab.draw.streams(
         {"copies": [("batch", 0, 2)], "compute": [("<step>", 2, 5)]}, [("copies", 2, "compute", 2)]
@@ -111,6 +112,32 @@ def test_after_a_ring_all_reduce_every_rank_has_the_sum_of_all(ranks: int) -> No
     assert [chunks.count(ranks) for chunks in middle] == [1] * ranks
 
 
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_no_two_ranks_of_a_ring_are_drawn_over_each_other(ranks: int) -> None:
+    root = ET.fromstring(lab.draw.ring(ranks, after=1)._repr_html_())
+    boxes = {}  # of each rank's parts: left, top, right, bottom
+    for box in root.iter("{http://www.w3.org/2000/svg}rect"):
+        rank = box.findtext("{http://www.w3.org/2000/svg}title", "").split(",")[0]
+        x, y, width, height = (float(box.get(name)) for name in ("x", "y", "width", "height"))
+        left, top, right, bottom = boxes.get(rank, (x, y, x, y))
+        boxes[rank] = (min(left, x), min(top, y), max(right, x + width), max(bottom, y + height))
+    assert set(boxes) == {f"rank {rank}" for rank in range(ranks)}
+    for (left, top, right, bottom), (left2, top2, right2, bottom2) in itertools.combinations(boxes.values(), 2):
+        assert right < left2 or right2 < left or bottom < top2 or bottom2 < top
+
+
+def test_a_memory_bar_marks_where_the_memory_ends_if_its_parts_do_not_fit() -> None:
+    drawn = lab.draw.memory_bar({"parameters": 60 * 2**30, "gradients": 40 * 2**30}, 80 * 2**30)
+    assert str(drawn).endswith("20.0 GiB do not fit.")
+    root = ET.fromstring(drawn._repr_html_())
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "80.00 GiB in all" in texts and "20.0 GiB too many" in texts
+    [end] = root.iter("{http://www.w3.org/2000/svg}line")
+    whole = next(root.iter("{http://www.w3.org/2000/svg}rect"))
+    share = (float(end.get("x1")) - float(whole.get("x"))) / float(whole.get("width"))
+    assert share == pytest.approx(0.8, abs=0.01)
+
+
 @given(st.integers(1, 6), st.integers(1, 12), st.sampled_from(["gpipe", "1f1b"]), st.sampled_from([1.0, 2.0]))
 def test_a_pipeline_idles_as_the_papers_say(stages: int, microbatches: int, kind: str, backward: float) -> None:
     placed = schedule(stages, microbatches, kind, backward)
@@ -177,7 +204,7 @@ def test_the_allocator_is_drawn_as_it_is() -> None:
     ("call", "sentence"),
     [
         (lambda: lab.draw.ring(1), "2 to 8 ranks"),
-        (lambda: lab.draw.ring(4, step=9), "the steps are 0 to 6"),
+        (lambda: lab.draw.ring(4, after=9), "the ring has 6 steps"),
         (lambda: lab.draw.pipeline(0, 1), "1 to 16 stages"),
         (lambda: lab.draw.pipeline(kind="zero"), "'1f1b', 'interleaved' or 'zero-bubble'"),
         (lambda: lab.draw.pipeline(4, 6, "interleaved"), "a multiple of 4, such as 8"),

@@ -83,33 +83,44 @@ def memory_bar(parts: Mapping[str, float], total: float | None = None) -> Drawin
         everywhere, as with ``memory_bar(lab.snapshot(categories=True).devices[0].memory.categories.model_dump())``; any
         other part has a color that no category has in this bar.
     total
-        The bytes of the whole bar, such as a card's; by default the sum.
+        The bytes of the whole bar, such as a card's; by default the sum. If the parts need more, a line marks where the
+        memory ends.
 
     Examples
     --------
     >>> from fakegpu_lab.course.draw import memory_bar
     >>> print(memory_bar({"parameters": 2**30, "gradients": 2**30, "optimizer_state": 2**31}, 80 * 2**30))
     4.00 GiB of 80.00 GiB: parameters 1.00 GiB, gradients 1.00 GiB, optimizer state 2.00 GiB.
+    >>> print(memory_bar({"parameters": 2**30, "gradients": 2**30}, 1.5 * 2**30))
+    2.00 GiB of 1.50 GiB: parameters 1.00 GiB, gradients 1.00 GiB. 512 MiB do not fit.
     """
     held = {name: round(nbytes) for name, nbytes in parts.items() if nbytes}
     if any(nbytes < 0 for nbytes in held.values()):
         raise FakeGpuError("memory_bar: every part must have 0 bytes or more.")
-    whole = max(total or 0, sum(held.values()), 1)
+    needed, room = sum(held.values()), round(total) if total else 0
+    over = max(needed - room, 0) if room else 0
+    whole = max(room, needed, 1)
     drawn = Drawing(_WIDTH, 74)
     known = {name: COLOURS[name.replace(" ", "_")] for name in held if name.replace(" ", "_") in COLOURS}
     others = [color for color in PALETTE if color not in known.values()] or list(PALETTE)
     own = iter(others * (1 + len(held) // len(others)))
     colors = {name: known.get(name) or next(own) for name in held}
-    x, width = 4.0, _WIDTH - 8
-    drawn.rect(x, 10, width, 28, "#9a9a9a", opacity=0.15, hint="free")
+    x, width, top = 4.0, _WIDTH - 8, 10.0 + (18 if over else 0)
+    drawn.height += top - 10
+    drawn.rect(x, top, width, 28, "#9a9a9a", opacity=0.15, hint="free")
     for name, nbytes in held.items():
         part = width * nbytes / whole
-        drawn.rect(x, 10, part, 28, colors[name], opacity=0.9, hint=f"{spoken(name)}: {size(nbytes)}")
+        drawn.rect(x, top, part, 28, colors[name], opacity=0.9, hint=f"{spoken(name)}: {size(nbytes)}")
         x += part
-    rest = round(whole) - sum(held.values())
-    drawn.text(_WIDTH - 12, 28, f"free: {size(rest)}", anchor="end", within=4 + width - x - 8 if rest else 0)
-    legend(drawn, 4, 60, [(f"{spoken(name)} {size(nbytes)}", colors[name]) for name, nbytes in held.items()])
+    rest = whole - needed
+    drawn.text(_WIDTH - 12, top + 18, f"free: {size(rest)}", anchor="end", within=4 + width - x - 8 if rest else 0)
+    if over:  # where the memory ends, and what lies beyond it
+        end = 4 + width * room / whole
+        drawn.line((end, top - 14), (end, top + 34))
+        drawn.text(end - 6, top - 5, f"{capacity(room)} in all", anchor="end", within=end - 10)
+        drawn.text(end + 6, top - 5, f"{size(over)} too many", within=_WIDTH - end - 10)
+    legend(drawn, 4, top + 50, [(f"{spoken(name)} {size(nbytes)}", colors[name]) for name, nbytes in held.items()])
     listed = ", ".join(f"{spoken(name)} {size(nbytes)}" for name, nbytes in held.items())
-    of = f" of {capacity(round(total))}" if total else ""
-    drawn.words = f"{size(sum(held.values()))}{of}: {listed or 'nothing'}."
+    of = f" of {capacity(room)}" if room else ""
+    drawn.words = f"{size(needed)}{of}: {listed or 'nothing'}." + (f" {size(over)} do not fit." if over else "")
     return drawn

@@ -12,7 +12,14 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PANEL, _RADIUS, _CHUNK = 186.0, 58.0, 9.0
+_CIRCLE = 4
+"""The most ranks that a circle has room for."""
+
+_PANEL, _RADIUS, _PART = 186.0, 58.0, 9.0
+"""Pixels: a panel with a circle, the circle's radius, the width of a part."""
+
+_ROW, _NAME, _WIDE_PART = 34.0, 50.0, 15.0
+"""Pixels, in rows: from one rank to the next, the room for a rank's name, the width of a part."""
 
 
 def ring_steps(ranks: int) -> list[tuple[list[list[int]], list[int]]]:
@@ -34,15 +41,17 @@ def ring_steps(ranks: int) -> list[tuple[list[list[int]], list[int]]]:
     return steps
 
 
-def ring(ranks: int = 4, step: int | None = None) -> Drawing:
-    """Draw a ring all-reduce step by step: each rank's chunks fill up as the others' numbers are added.
+def ring(ranks: int = 4, after: int | None = None) -> Drawing:
+    """Draw a ring all-reduce step by step: each rank's parts fill up as the others' numbers are added.
+
+    Up to four ranks stand in a circle, more of them in rows, one below the other.
 
     Parameters
     ----------
     ranks
         2 to 8.
-    step
-        Draw only the state after this step; 0 is the beginning.
+    after
+        Draw only the state after so many steps; 0 is the beginning.
 
     Examples
     --------
@@ -53,18 +62,24 @@ def ring(ranks: int = 4, step: int | None = None) -> Drawing:
     if not 2 <= ranks <= 8:
         raise FakeGpuError(f"ring({ranks}): a ring that can be drawn has 2 to 8 ranks.")
     steps = ring_steps(ranks)
-    if step is not None and not 0 <= step < len(steps):
-        raise FakeGpuError(f"ring({ranks}, step={step}): the steps are 0 to {len(steps) - 1}.")
-    shown = range(len(steps)) if step is None else [step]
+    if after is not None and not 0 <= after < len(steps):
+        raise FakeGpuError(f"ring({ranks}, after={after}): the ring has {len(steps) - 1} steps: 0 to {len(steps) - 1}.")
+    shown = range(len(steps)) if after is None else [after]
+    circle = ranks <= _CIRCLE
+    width, height = _PANEL, _PANEL if circle else ranks * _ROW + 34
     wide = min(len(shown), 3)
-    drawn = Drawing(max(_PANEL * wide + 8, 480), (_PANEL + 14) * math.ceil(len(shown) / wide) + 42)
+    drawn = Drawing(3 * width + 8, (height + 14) * math.ceil(len(shown) / wide) + 42)
     for place, number in enumerate(shown):
-        centre = ((place % wide + 0.5) * _PANEL + 4, place // wide * (_PANEL + 14) + _PANEL / 2 + 18)
-        _panel(drawn, centre, number, ranks, *steps[number])
-    last = chr(ord("a") + ranks - 1)
-    drawn.text(8, drawn.height - 24, f"Chunks a to {last}, from left to right; an arrow names the one that was sent.")
+        corner = (place % wide * width + 4, place // wide * (height + 14) + 18)
+        title = "at first"
+        if number:
+            title = f"step {number - 1}: reduce-scatter" if number < ranks else f"step {number - ranks}: all-gather"
+        drawn.text(corner[0] + width / 2, corner[1] + 2, title, anchor="middle")
+        (_circle if circle else _rows)(drawn, corner, ranks, *steps[number])
+    arrow = "an arrow names the one that was sent" if circle else "an arrow ends where a part arrived"
+    drawn.text(8, drawn.height - 24, f"Parts 0 to {ranks - 1}, from left to right; {arrow}.")
     drawn.text(
-        8, drawn.height - 8, "The height of a chunk shows how many ranks it already sums. Green: the complete sum."
+        8, drawn.height - 8, "The height of a part shows how many ranks it already sums. Green: the complete sum."
     )
     drawn.words = (
         f"A ring all-reduce of {ranks} ranks: {several(ranks - 1, 'step')} of reduce-scatter, then {ranks - 1} of "
@@ -73,32 +88,44 @@ def ring(ranks: int = 4, step: int | None = None) -> Drawing:
     return drawn
 
 
-def _panel(
-    drawn: Drawing, centre: tuple[float, float], number: int, ranks: int, held: list[list[int]], sent: list[int]
-) -> None:
-    """One step: the ranks around a circle, each with its chunks; arrows name the chunk that was sent."""
-    x0, y0 = centre
-    kind = "reduce-scatter" if number < ranks else "all-gather"
-    drawn.text(x0, y0 - _PANEL / 2 + 2, "at first" if not number else f"step {number}: {kind}", anchor="middle")
+def _circle(drawn: Drawing, corner: tuple[float, float], ranks: int, held: list[list[int]], sent: list[int]) -> None:
+    """The ranks around a circle, each with its parts; arrows name the part that was sent."""
+    x0, y0 = corner[0] + _PANEL / 2, corner[1] + _PANEL / 2
     angles = [2 * math.pi * rank / ranks - math.pi / 2 for rank in range(ranks)]
     spots = [(x0 + _RADIUS * 1.12 * math.cos(a), y0 + _RADIUS * math.sin(a)) for a in angles]
-    for rank, chunk in enumerate(sent):
+    for rank, part in enumerate(sent):
         (xa, ya), (xb, yb) = spots[rank], spots[(rank + 1) % ranks]
-        bend = {2: 0.36, 3: 0.38, 4: 0.38}.get(ranks, 0.30)  # beside the names of the ranks
+        bend = 0.36 if ranks == 2 else 0.38  # beside the names of the ranks
         drawn.arrow((xa + (xb - xa) * bend, ya + (yb - ya) * bend), (xb - (xb - xa) * bend, yb - (yb - ya) * bend))
         middle = ((xa + xb) / 2, (ya + yb) / 2)
         away = 0.24 if ranks > 2 else 0
         text = (middle[0] + (x0 - middle[0]) * away, middle[1] + (y0 - middle[1]) * away + 4 - (8 if ranks == 2 else 0))
-        drawn.text(*text, chr(ord("a") + chunk), anchor="middle")
-    width = ranks * _CHUNK
+        drawn.text(*text, str(part), anchor="middle")
     for rank, (x, y) in enumerate(spots):
-        for chunk, count in enumerate(held[rank]):
-            left = x - width / 2 + chunk * _CHUNK
-            hint = f"rank {rank}, chunk {chr(ord('a') + chunk)}: the sum of {count} of {ranks}"
-            drawn.rect(left, y - 12, _CHUNK, 24, "#9a9a9a", opacity=0.12, hint=hint)
-            drawn.rect(left, y + 12 - 24 * count / ranks, _CHUNK, 24 * count / ranks,
-                       "#009e73" if count == ranks else "#0072b2", opacity=0.85, hint=hint)  # fmt: skip
+        _parts(drawn, (x - ranks * _PART / 2, y - 12), _PART, rank, held[rank])
         drawn.text(x, y + 24, f"rank {rank}", anchor="middle")
+
+
+def _rows(drawn: Drawing, corner: tuple[float, float], ranks: int, held: list[list[int]], sent: list[int]) -> None:
+    """The ranks one below the other; an arrow ends at the part that arrived, and the last rank sends to the first."""
+    x0, y0 = corner[0] + _NAME, corner[1] + 18
+    for rank, parts in enumerate(held):
+        y = y0 + rank * _ROW
+        drawn.text(x0 - 6, y + 16, f"rank {rank}", anchor="end")
+        _parts(drawn, (x0, y), _WIDE_PART, rank, parts)
+        if sent:
+            x = x0 + (sent[rank - 1] + 0.5) * _WIDE_PART
+            drawn.arrow((x, y - _ROW / 4 - 2), (x, y + 7))
+
+
+def _parts(drawn: Drawing, corner: tuple[float, float], width: float, rank: int, held: list[int]) -> None:
+    """A rank's parts side by side, each as high as the share of ranks that it sums."""
+    for part, count in enumerate(held):
+        x, y, ranks = corner[0] + part * width, corner[1], len(held)
+        hint = f"rank {rank}, part {part}: the sum of {count} of {ranks}"
+        drawn.rect(x, y, width, 24, "#9a9a9a", opacity=0.12, hint=hint)
+        color = "#009e73" if count == ranks else "#0072b2"
+        drawn.rect(x, y + 24 - 24 * count / ranks, width, 24 * count / ranks, color, opacity=0.85, hint=hint)
 
 
 def shards(shape: Sequence[int], ranks: int, dim: int = 0) -> Drawing:
