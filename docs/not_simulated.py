@@ -1,4 +1,4 @@
-"""Writes not-simulated.md, the page of what is not simulated, from the table that refuses it."""
+"""Writes not-simulated.md, the page of what is not simulated, from the table of what is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAD = """# What is not simulated
 
 The simulation has what a lesson, a panel, a check, an unmodified program or a published figure needs. The rest of
 PyTorch's CUDA is refused: the call raises a `NotSimulatedError`, which is a `FakeGpuError` and a `NotImplementedError`,
-with a sentence from this page. `python docs/not_simulated.py` writes the page from the table that refuses.
+with a sentence from this page. `python docs/not_simulated.py` writes the page from the table of what is refused.
 
 | Not simulated | Instead |
 |---|---|

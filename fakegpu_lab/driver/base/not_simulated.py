@@ -87,7 +87,7 @@ TABLE: dict[str, Row] = {
         functions=("_cuda_cudaCachingAllocator_raw_alloc", "_cuda_cudaCachingAllocator_raw_delete"),
     ),
     "memory pools": Row(
-        "A memory pool that serves others when they run out of memory, or whose segments are not split "
+        "A memory pool that other allocations may use when memory runs out, or whose segments are not split "
         "(torch.cuda.MemPool(use_on_oom=True, no_split=True)), or that serves a stream,",
         functions=("_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentStreamToPool"),
     ),
@@ -159,7 +159,7 @@ TABLE: dict[str, Row] = {
     ),
     "attention options": Row(
         "Fused attention with a sliding window, paged keys, ALiBi, scales of 8-bit operands or a bias for packed "
-        "sequences, or its dropout mask as a result (return_debug_mask, _fill_mem_eff_dropout_mask_),"
+        "sequences, or fused attention that returns its dropout mask (return_debug_mask, _fill_mem_eff_dropout_mask_),"
     ),
     "quantized tensors": Row(
         "A quantized tensor on a device", "Quantized models run on the CPU; on a card, use int8 or float8 tensors."
@@ -197,8 +197,8 @@ TABLE: dict[str, Row] = {
         "Wait for the collective first.",
     ),
     "wrapped tensors": Row(
-        "An operation between ranks on tensors of a subclass, or shown to a dispatch mode (CommDebugMode),",
-        "Functional collectives and those of DTensor are shown.",
+        "An operation between ranks on tensors of a subclass, or one that a dispatch mode (CommDebugMode) should see,",
+        "A dispatch mode sees functional collectives and those of DTensor.",
     ),
     "default tensor types": Row(
         "A CUDA type as default type (torch.set_default_tensor_type)",
@@ -208,7 +208,7 @@ TABLE: dict[str, Row] = {
         "Sparsity of two in four (torch.sparse.to_sparse_semi_structured)",
         "Keep the tensor dense, with zeros in it: the values are the same.",
     ),
-    "CUDA's alone": Row("This operator, which CUDA has and the CPU has not,"),
+    "CUDA's alone": Row("An operator that CUDA has and the CPU lacks"),
     "half-precision transforms": Row(
         "A Fourier transform in half precision", "Transform the tensor in float32: torch.fft.fft(x.float())."
     ),
@@ -235,7 +235,7 @@ TABLE: dict[str, Row] = {
     ),
     "pinned addresses": Row(
         "Which address PyTorch's cache of pinned memory gives out",
-        "Its blocks are counted, with their times; a tensor's data_ptr() is that of ordinary memory.",
+        "The statistics count its blocks and their times; a tensor's data_ptr() is that of ordinary memory.",
     ),
     "sparse tensor types": Row(
         "A legacy sparse tensor type (torch.cuda.sparse.FloatTensor)",
