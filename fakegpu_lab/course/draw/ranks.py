@@ -51,7 +51,7 @@ def ring(ranks: int = 4, after: int | None = None) -> Drawing:
     ranks
         2 to 8.
     after
-        Draw only the state after so many steps; 0 is the beginning.
+        The number of steps after which the state is drawn, 0 for the beginning. By default, all states are drawn.
 
     Examples
     --------
