@@ -11,7 +11,8 @@ PAGE = Path(__file__).parent / "not-simulated.md"
 
 HEAD = """# What is not simulated
 
-The simulation has what a lesson, a panel, a check, an unmodified program or a published figure needs. The rest of
+The simulation has what the lessons, the panel, the checks, unmodified programs and comparisons with published
+figures need. The rest of
 PyTorch's CUDA is refused: the call raises a `NotSimulatedError`, which is a `FakeGpuError` and a `NotImplementedError`,
 with a sentence from this page. `python docs/not_simulated.py` writes the page from the table of what is refused.
 
@@ -27,9 +28,10 @@ def page() -> str:
 
 def as_code(text: str) -> str:
     """A sentence with names of torch, and names with underscores, as code."""
-    of_torch = r"\b(?:torch|nn|numba|fakegpu_lab)(?:\.\w+)+(?:\([^)]*\))?|\bcuda[A-Z]\w+"
-    with_underscores = r"\b\w*[a-z]_\w*(?:\(\))?(?:\.\w+\([^)]*\))?"
-    return re.sub(f"{of_torch}|{with_underscores}", r"`\g<0>`", text)
+    marked = r"`[^`]*`"
+    of_torch = r"\b(?:torch|nn|numba|fakegpu_lab)(?:\.\w+)+(?:\((?:[^()]|\([^()]*\))*\))?|\bcuda[A-Z]\w+"
+    with_underscores = r"\b(?:\w+\.)?\w*[a-z]_\w*(?:\(\))?(?:\.\w+\([^)]*\))?"
+    return re.sub(f"{marked}|{of_torch}|{with_underscores}", lambda found: f"`{found[0].strip('`')}`", text)
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ _WHAT = {
     "rank waits": "Waiting for other ranks took",
     "copies": "Copies that no kernel hides took",
     "earlier": "Work that was launched before the recording took",
-    "launching": "The GPU waited for the host to launch for",
+    "launching": "Waiting for launches by the host left the GPU idle for",
     "host waits": "Waits of the host left the GPU without work for",
     "host works": "The host did other work, with the GPU idle, for",
     "loading": "Waits for the DataLoader left the GPU without work for",

@@ -98,7 +98,7 @@ def _other_cards(pair: Pair) -> list[str]:
     old, new = pair.sides
     if old.cards == new.cards:
         return []
-    of_it = "kernels and copies may differ for that" if pair.mixed else "some or all of the difference is theirs"
+    of_it = "kernels and copies may differ for that reason" if pair.mixed else "some or all of the difference is theirs"
     found = [f"{_name(pair, new)} ran on {_cards(new.cards)} instead of {_cards(old.cards)}: {of_it}."]
     if len(old.devices) != len(new.devices):
         found.append("Times are per GPU; kernels are those of the first GPU.")

@@ -11,6 +11,7 @@ from IPython.display import display
 
 from fakegpu_lab import session, trace
 from fakegpu_lab.advice.kernels import launch_bound
+from fakegpu_lab.formatting.table import Table
 from fakegpu_lab.formatting.units import duration, several
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.hardware.time.clock import here
@@ -71,8 +72,8 @@ class GpuProfileMagics(Magics):
             print("Nothing ran on a real GPU." if session.watched() is not None else "Nothing ran on a simulated GPU.")
         elif not args.no_figure:
             self._draw(recording)
-        for text in _lines(recording, name, args.top):
-            print(text)
+        if args.top and (lines := _lines(recording, name, args.top)).rows:
+            display(lines)
         if args.chrome:
             try:
                 print(f"Written for https://ui.perfetto.dev: {recording.to_chrome_trace(args.chrome)}")
@@ -103,7 +104,7 @@ def _wait_for(machine: Machine) -> None:
         here.host.wait(device.end)
 
 
-def _lines(recording: Recording, name: str, top: int) -> list[str]:
+def _lines(recording: Recording, name: str, top: int) -> Table:
     """The source lines that took the most time of a device or of the host, and the others together.
 
     Kernels and copies apart: the time in which a device is busy is that of kernels and collectives, as in `Trace.busy`.
@@ -115,21 +116,23 @@ def _lines(recording: Recording, name: str, top: int) -> list[str]:
     for line in named[:top]:
         file, _, number = line.rpartition(":")
         found = place(line)
-        rows.append((f"line {number}" if file == name else found.label, _times([sums[line]]), found.text))
+        rows.append((f"line {number}" if file == name else found.label, *_times([sums[line]]), found.text))
     rest = [entry for line, entry in sums.items() if line not in named[:top]]
     if rows and rest:
-        rows.append((several(len(rest), "more line"), _times(rest), ""))
+        rows.append((several(len(rest), "more line"), *_times(rest), ""))
     busy = sum(recording.busy(device) for device in {device for device, _ in recording.totals}) * 1e9
     overlap = sum(entry.ns - entry.copies_ns for entry in sums.values()) - busy
-    if overlap > 1:
-        rows.append((f"(Kernels of several streams ran at the same time, for {duration(overlap)} in all.)", "", ""))
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
-    return [f"{where:{widths[0]}}  {times:{widths[1]}}  {text}".rstrip() for where, times, text in rows]
+    note = f"Kernels of several streams ran at the same time, for {duration(overlap)} in total." if overlap > 1 else ""
+    return Table(("where", "kernels", "copies", "host waited", "code"), rows, numbers=frozenset({1, 2, 3}), note=note)
 
 
-def _times(entries: Sequence[LineSum]) -> str:
+def _times(entries: Sequence[LineSum]) -> tuple[str, str, str]:
+    """The time of their kernels, of their copies, and how long the host waited in them; nothing for none."""
     kernels = sum(entry.ns - entry.copies_ns for entry in entries)
     copies = sum(entry.copies_ns for entry in entries)
     waited = sum(entry.waited_ns for entry in entries)
-    parts = (("GPU", kernels), ("copies", copies), ("host waited", waited))
-    return ", ".join(f"{name} {duration(ns)}" for name, ns in parts if ns)
+    return _time(kernels), _time(copies), _time(waited)
+
+
+def _time(ns: float) -> str:
+    return duration(ns) if ns else ""

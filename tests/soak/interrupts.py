@@ -144,7 +144,7 @@ def main(kind: str, seed: int, count: int) -> None:
 
 
 def inconsistent(machine: Machine) -> list[str]:
-    """What is wrong with the machine: twice, because a panel's thread may hold a buffer while it counts memory."""
+    """What is wrong with the machine: twice, because another thread (a panel's, a rank's that ends) may be at work."""
     if not _inconsistent(machine):
         return []
     time.sleep(1)
@@ -158,8 +158,10 @@ def _inconsistent(machine: Machine) -> list[str]:
         torch.empty(1, device=f"cuda:{device.index}")
     tensors = [thing for thing in gc.get_objects() if type(thing) is FakeCudaTensor]
     said = [] if torch.is_grad_enabled() else ["gradients are switched off"]
+    if unmade := [tensor for tensor in tensors if not hasattr(tensor, "_device")]:
+        said.append(f"{len(unmade)} tensors are only half made")
     for device in machine.devices:
-        buffers = [tensor._buffer for tensor in tensors if tensor._device is device]
+        buffers = [tensor._buffer for tensor in tensors if getattr(tensor, "_device", None) is device]
         buffers += device.workspaces.values()
         held = sum({buffer.block.address: buffer.block.size for buffer in buffers if buffer.block is not None}.values())
         allocated = torch.cuda.memory_allocated(device.index)

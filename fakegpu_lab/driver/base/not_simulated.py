@@ -176,7 +176,7 @@ TABLE: dict[str, Row] = {
     ),
     "encoder fast path": Row(
         "The fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention in eval mode",
-        "The ordinary ops compute the same; nn.TransformerEncoder takes them by itself.",
+        "The ordinary ops compute the same; nn.TransformerEncoder uses them automatically.",
     ),
     "TorchScript files": Row(
         "Saving a TorchScript model whose tensors are on a device",
@@ -188,7 +188,7 @@ TABLE: dict[str, Row] = {
         "Use torch.distributed.init_process_group('gloo').",
     ),
     "completion hooks": Row(
-        "A hook for each operation of a process group that finishes (_register_on_completion_hook)",
+        "A hook that runs whenever an operation of a process group finishes (_register_on_completion_hook)",
         "Call get_future().then(...) of an operation.",
     ),
     "sparse collectives": Row("An all-reduce of sparse tensors", "Reduce dense ones: tensor.to_dense()."),
@@ -223,8 +223,8 @@ TABLE: dict[str, Row] = {
     ),
     "exact types": Row(
         "The exact type of a tensor on a device",
-        "It is a subclass that prints as torch.Tensor: write isinstance(x, torch.Tensor), because "
-        "type(x) is torch.Tensor and type(x) == torch.Tensor are false here.",
+        "It is a subclass that prints as torch.Tensor. Write `isinstance(x, torch.Tensor)`: `type(x) is torch.Tensor` "
+        "and `type(x) == torch.Tensor` are false here.",
     ),
     "memory timelines": Row(
         "export_memory_timeline, which PyTorch has deprecated,",
