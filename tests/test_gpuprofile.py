@@ -165,7 +165,8 @@ def test_in_a_notebook_the_figure_is_shown() -> None:
     assert any("In[1], line 6" in text and "return x @ x" in text for text in texts)
     lines = shown.outputs[3].data
     assert "In[1], line 6" in lines["text/plain"]
-    assert "<td" in lines["text/html"] and "In[1], line 6" in lines["text/html"]
+    assert "<td" in lines["text/html"]
+    assert "In[1], line 6" in lines["text/html"]
     assert "line 2" in failed.outputs[1].data["text/plain"]
     assert failed.outputs[-1].ename == "ValueError"
     frames = "".join(failed.outputs[-1].traceback)

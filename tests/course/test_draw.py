@@ -131,7 +131,8 @@ def test_a_memory_bar_marks_where_the_memory_ends_if_its_parts_do_not_fit() -> N
     assert str(drawn).endswith("20.0 GiB do not fit.")
     root = ET.fromstring(drawn._repr_html_())
     texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "80.00 GiB in all" in texts and "20.0 GiB too many" in texts
+    assert "80.00 GiB in all" in texts
+    assert "20.0 GiB too many" in texts
     [end] = root.iter("{http://www.w3.org/2000/svg}line")
     whole = next(root.iter("{http://www.w3.org/2000/svg}rect"))
     share = (float(end.get("x1")) - float(whole.get("x"))) / float(whole.get("width"))
