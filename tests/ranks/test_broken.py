@@ -247,6 +247,18 @@ def test_both_receive_first() -> None:
     contains(message(program), "rank 0 receives from rank 1 while rank 1 waits in recv", "batch_isend_irecv")
 
 
+def test_a_batch_that_sends_to_another_rank_than_the_one_that_waits() -> None:
+    def program() -> None:
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        x, got, after = ones(), ones(), (rank + 1) % ranks
+        calls = [dist.P2POp(dist.isend, x, after), dist.P2POp(dist.irecv, got, after)]  # from the one before
+        for work in dist.batch_isend_irecv(calls):
+            work.wait()
+        got.tolist()
+
+    contains(message(program, 3), "rank 0 receives from rank 1, and rank 1's batch sends to rank 2 instead")
+
+
 def test_send_without_recv(capsys: pytest.CaptureFixture[str]) -> None:
     def program() -> None:
         if dist.get_rank() == 0:

@@ -84,7 +84,10 @@ def out_of_bounds(error: OutOfBounds, grid: Sequence[int]) -> str:
     sizes = " × ".join(str(size) for size in array.shape)
     why = f"Is a test such as `if i < {array.name}.size` missing, or its bound wrong?"
     if array.ndim > 1:
-        why = f"Is a test such as `if row < {array.name}.shape[0]` missing, or are two indices swapped?"
+        beyond = zip(index if isinstance(index, tuple) else (index,), array.shape, strict=False)
+        wrong = next((axis for axis, (one, size) in enumerate(beyond) if not -size <= int(one) < size), 0)
+        name = ("row", "column")[wrong] if array.ndim == 2 else f"index {wrong}"
+        why = f"Is a test such as `if {name} < {array.name}.shape[{wrong}]` missing, or are two indices swapped?"
     return (
         f"Thread {_place(here.thread.index)} of block {block_index} {error.action}s {array.name}[{shown}] at "
         f"{_at(error.line)}, but {array.name} has {sizes} elements. {why}"

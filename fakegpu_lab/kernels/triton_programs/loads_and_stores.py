@@ -122,7 +122,7 @@ def _sentence(running: Running, kind: str, addresses: Array, wrong: Array, items
     begin = stretch.pointer or stretch.start
     index = (address - begin) // stretch.itemsize
     first, last = ((one - begin) // stretch.itemsize for one in (stretch.start, stretch.end - 1))
-    why = "is the mask missing or too wide?"
+    why = "is the mask missing or too wide, or does the block begin in the wrong place?"
     if index < first - 2**28:
         why = "did an index overflow int32? Compute it in 64 bits: tl.program_id(0).to(tl.int64)."
     elif addresses.ndim > 2:

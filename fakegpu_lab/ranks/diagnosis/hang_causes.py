@@ -92,6 +92,12 @@ def _of_receive(ranks: list[Rank], receive: Operation) -> str:
     if ranks[peer].done:
         return f"rank {peer} has ended and has sent nothing more to rank {me}: every recv needs a send."
     if isinstance(other, Operation) and other.kind in P2P:
+        sent_to = {one.channel.ranks[one.peer] for one in other.batch or () if one.kind == "SEND"}
+        if sent_to and me not in sent_to:
+            return (
+                f"rank {me} receives from rank {peer}, and rank {peer}'s batch sends to rank "
+                f"{', '.join(map(str, sorted(sent_to)))} instead: every irecv needs the isend of the rank that it names."
+            )
         return (
             f"rank {me} receives from rank {peer} while rank {peer} waits in {other}: one of two ranks has to send "
             "first, or both calls go into one batch_isend_irecv."
