@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import types
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +18,7 @@ from fakegpu_lab.cli import doctor
 from fakegpu_lab.driver import install
 from fakegpu_lab.driver.base import changes
 from fakegpu_lab.driver.base.changes import Change, added, begun, replaced, wrapped
+from fakegpu_lab.ranks import install as ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +46,17 @@ def test_the_installed_torch_has_all_that_is_changed_and_a_machine_makes_few_cha
     lacking, _, count = told.rpartition(" ")
     assert lacking == "[]"
     assert 300 < int(count) <= 600
+
+
+@pytest.mark.parametrize(("package", "rooms"), [("driver", install.ROOMS), ("ranks", ranks.ROOMS)])
+def test_rows_are_only_in_rooms_where_they_are_looked_for(package: str, rooms: tuple[str, ...]) -> None:
+    root = Path(lab.__file__).parent / package
+    for file in root.rglob("*.py"):
+        if re.search(r"^CHANGES\b", file.read_text(encoding="utf-8"), re.MULTILINE):
+            name = ".".join(file.relative_to(root).with_suffix("").parts)
+            assert any(name == room or name.startswith(f"{room}.") for room in rooms), (
+                f"{name} is in no room of {rooms}"
+            )
 
 
 def test_every_row_says_why() -> None:

@@ -120,3 +120,67 @@ def test_an_operator_of_the_users_with_a_name_of_atens_has_no_row(machine: Any) 
     library.define("linear(Tensor x) -> Tensor")
     library.impl("linear", lambda x: x + 1, "CompositeExplicitAutograd")
     assert torch.ops.mine.linear(matrix(2)).tolist() == [2.0, 2.0]
+
+
+INTO = {
+    "mm": ([(4, 4)] * 2, (4, 4)),
+    "addmm": ([(4, 4)] * 3, (4, 4)),
+    "bmm": ([(1, 4, 4)] * 2, (1, 4, 4)),
+    "baddbmm": ([(1, 4, 4)] * 3, (1, 4, 4)),
+    "addbmm": ([(4, 4), (1, 4, 4), (1, 4, 4)], (4, 4)),
+    "mv": ([(4, 4), (4,)], (4,)),
+    "addmv": ([(4,), (4, 4), (4,)], (4,)),
+    "dot": ([(4,), (4,)], ()),
+    "avg_pool2d": ([(1, 4, 4)], (1, 2, 2)),
+}
+"""The shapes of what a product takes, and of what it makes."""
+
+
+@pytest.mark.parametrize("name", INTO)
+def test_integers_are_refused_before_out_is_written(machine: Any, name: str) -> None:
+    shapes, result = INTO[name]
+    out = torch.zeros(result, dtype=torch.int64, device="cuda")
+    more = [2] if name == "avg_pool2d" else []
+    with pytest.raises(RuntimeError, match="not implemented for 'Long'"):
+        getattr(torch.ops.aten, name)(*(matrix(*shape, dtype=torch.int64) for shape in shapes), *more, out=out)
+    assert out.count_nonzero() == 0
+
+
+def test_an_op_that_runs_by_itself_writes_into_out(machine: Any) -> None:
+    x, weight = torch.randn(4, 8, device="cuda"), torch.randn(3, 8, device="cuda")
+    out = torch.zeros(4, 3, device="cuda")
+    assert torch.ops.aten.linear.out(x, weight, out=out) is out
+    torch.testing.assert_close(out, x @ weight.T)
+    copied = torch.zeros(4, 8, dtype=torch.float64, device="cuda")
+    torch.ops.aten._to_copy.out(x, out=copied)
+    assert torch.equal(copied.float(), x)
+    gradient = torch.empty(0, device="cuda")
+    torch.ops.aten.silu_backward.grad_input(x, x, grad_input=gradient)
+    assert gradient.shape == x.shape
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_product_takes_the_time_of_its_layout_whichever_ran_before(machine: Any, first: bool) -> None:
+    def took(left: torch.Tensor) -> int:
+        with lab.record() as trace:
+            left @ right
+        return trace.kernels[0].end_ns - trace.kernels[0].start_ns
+
+    right = matrix(30, 64, dtype=torch.float16)
+    straight, turned = matrix(64, 30, dtype=torch.float16), matrix(30, 64, dtype=torch.float16).T
+    took(turned if first else straight)
+    assert (took(straight), took(turned)) == (3_287, 3_144)
+
+
+@pytest.mark.parametrize("name", ["normal_", "uniform_", "log_normal_", "geometric_", "cauchy_", "exponential_"])
+def test_random_numbers_are_written_and_nothing_is_read(machine: Any, name: str) -> None:
+    x = torch.empty(2**20, device="cuda")
+    with lab.record() as trace:
+        getattr(x, name)(*([0.5] if name == "geometric_" else []))
+    assert trace.kernels[0].nbytes == x.nbytes
+
+
+def test_the_sheet_names_its_own_files() -> None:
+    from fakegpu_lab.driver import op_sheet
+
+    assert all(hasattr(op_sheet, name) for name in op_sheet.__all__)

@@ -118,7 +118,8 @@ def convolution(device: Device, args: Sequence[Any], result: Any, nbytes: int) -
     transposed, groups = args[6], args[8]
     nbytes += result.nbytes
     key = (
-        source.shape, weight.shape, result.shape, source.stride(), source.dtype, fp32_precision("cuda", "conv"),
+        source.shape, weight.shape, result.shape, source.stride(), weight.stride(), source.dtype,
+        fp32_precision("cuda", "conv"),
         transposed, groups, nbytes, args[2] is None, *args[3], *args[5],
     )  # fmt: skip
     work: Work | None = device.roofline.known.get(key)
@@ -149,7 +150,7 @@ def convolution_backward(device: Device, args: Sequence[Any], result: Any, nbyte
     grad, source, weight = args[0], args[1], args[2]
     transposed, groups, mask = args[7], args[9], args[10]
     key = (
-        grad.shape, source.shape, weight.shape, grad.stride(), source.stride(), source.dtype,
+        grad.shape, source.shape, weight.shape, grad.stride(), source.stride(), weight.stride(), source.dtype,
         fp32_precision("cuda", "conv"), transposed, groups, *mask, nbytes, *args[4], *args[6],
     )  # fmt: skip
     work: Work | None = device.roofline.known.get(key)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import library
 
+from fakegpu_lab.driver.asserts import device_asserts
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for value in torch.utils._pytree.tree_leaves((args, kwargs)):
         if isinstance(value, torch.Tensor) and value.__class__ is FakeCudaTensor:
             if value._device.retired:
-                raise RuntimeError(value._device.retired)
+                raise device_asserts.retired_error(value._device)
         elif isinstance(value, torch.Tensor) and type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
             return NotImplemented  # a wrapper subclass, or a FakeTensor
     for key in _KEYS:

@@ -39,7 +39,7 @@ def special(op: Op) -> Plan | None:
     if refused is not None:
         return refused
     if op.row.runs is not None:
-        return partial(op.row.runs, op)
+        return _into_outs(op) if op.outs else partial(op.row.runs, op)
     if op.random and sampling.decomposes(op):
         return op.decomposed
     custom = custom_ops.plan(op)
@@ -50,6 +50,22 @@ def special(op: Op) -> Plan | None:
         # C++ did not decompose the composite, because it was called below autograd (for example in inference mode).
         return op.decomposed
     return None
+
+
+def _into_outs(op: Op) -> Plan:
+    """The ``out=`` form of an op that has a plan of its own: its results are copied, as torch's generated code does."""
+    functional = op.func.overloadpacket.default
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        outs = [kwargs[name] for name in op.outs]
+        results = functional(*args, **{name: value for name, value in kwargs.items() if name not in op.outs})
+        for out, result in zip(outs, results if isinstance(results, tuple) else (results,), strict=True):
+            if out.shape != result.shape:
+                out.resize_(result.shape)
+            out.copy_(result)
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+    return run
 
 
 def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -24,7 +24,7 @@ def kernel(op: Op) -> Kernel:
     if row.in_float32:
         call = in_float32(call, row.in_float32, decides=op.tensors[0], written=op.written)
     call = shapes.kernel(op, call)
-    if row.no_integers and not op.outs:
+    if row.no_integers:
         call = dtypes.refusing_integers(op, call)
     return _masked(call, op.position["output_mask"]) if "output_mask" in op.position else call
 

@@ -8,7 +8,7 @@ deterministically only with a fixed workspace. `dot` alerts on nothing. `addr` i
 from __future__ import annotations
 
 from fakegpu_lab.driver.base.half_precision import BOTH, SLOW_PRODUCTS
-from fakegpu_lab.driver.cost.matrix_products import bmm, linear, mm
+from fakegpu_lab.driver.cost.matrix_products import bmm, mm
 from fakegpu_lab.driver.cost.op_row import family
 from fakegpu_lab.driver.meta import shapes
 from fakegpu_lab.driver.ops import differences
@@ -31,7 +31,7 @@ row("addbmm", **_GEMM, cost=bmm(1), no_integers="addmm_cuda")
 row("mv", **_GEMV, cost=mm(0), no_integers="addmv_impl_cuda", devices=rules.mv)
 row("addmv", **_GEMV, cost=mm(1), no_integers="addmv_impl_cuda")
 row("dot", "vdot", cublas="dot", cost=mm(0), no_integers="dot", in_float32=BOTH, devices=rules.dot_out)
-row("linear", cublas="gemm", alert=cublas, cost=linear, no_integers="addmm_cuda", runs=whole_linear.linear)
+row("linear", alert=cublas, no_integers="addmm_cuda", runs=whole_linear.linear)
 row("linear_backward", host=host_costs.LINEAR_BACKWARD, alert=cublas, runs=whole_linear.linear_backward)
 
 # cuBLASLt, which adds a bias and an activation to the product.

@@ -73,14 +73,16 @@ def refuse_integers(op: Op, dtype: torch.dtype) -> None:
 
 
 def refusing_integers(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
-    """`call`, the CPU's kernel, with the error of CUDA's before anything is launched."""
+    """`call`, the CPU's kernel, with the error of CUDA's before anything is launched or written."""
+    functional = op.func.overloadpacket.default if op.outs else call
 
     @functools.wraps(call)
     def refusing(*args: Any, **kwargs: Any) -> Any:
         if args[0].dtype not in _NOT_MULTIPLIED:
             return call(*args, **kwargs)
         with suppress(NotImplementedError):  # the CPU's word for it
-            call(*args, **kwargs)  # errors about shapes come first
+            inputs = {name: value for name, value in kwargs.items() if name not in op.outs}
+            functional(*args, **inputs)  # errors about shapes come first
         return refuse_integers(op, args[0].dtype)
 
     return refusing

@@ -96,7 +96,7 @@ def _of_receive(ranks: list[Rank], receive: Operation) -> str:
         if sent_to and me not in sent_to:
             return (
                 f"rank {me} receives from rank {peer}, and rank {peer}'s batch sends to rank "
-                f"{', '.join(map(str, sorted(sent_to)))} instead: every irecv needs the isend of the rank that it names."
+                f"{', '.join(map(str, sorted(sent_to)))} instead: every irecv needs the isend of its source."
             )
         return (
             f"rank {me} receives from rank {peer} while rank {peer} waits in {other}: one of two ranks has to send "
