@@ -69,11 +69,11 @@ def launch_bound(recorded: Recorded) -> list[Finding]:
             lines[one.record.line] += one.host_ns
         line, took = lines.most_common(1)[0]
         mean = sum(k.end_ns - k.start_ns for k in kernels) / len(kernels)
-        copies = [one for one in launched if isinstance(one.record, Transfer)]
+        copies = [(one.host_ns, one.record.kind) for one in launched if isinstance(one.record, Transfer)]
         waits = [wait for wait in recorded.waits if wait.device == device and wait.name.startswith(_COPY)]
         back = [wait for wait in waits if wait.name.startswith(_TO_HOST)]
-        read = _ns(back) + sum(one.host_ns for one in copies if one.record.kind == "d2h")
-        copying = _ns(waits) + sum(one.host_ns for one in copies)
+        read = _ns(back) + sum(ns for ns, kind in copies if kind == "d2h")
+        copying = _ns(waits) + sum(ns for ns, _ in copies)
         found[device] = Finding(
             "launch_bound", f"The host keeps cuda:{device} waiting",
             f"cuda:{device} was busy {percent(busy, whole)} of the time: its {len(kernels):,} kernels ran for "
