@@ -53,12 +53,16 @@ class Finding:
         return "\n".join([f"{self.title}{at}", *_wrapped(self.text), *_wrapped(self.remedy)])
 
 
+def _together(text: str) -> str:
+    """The text, in which each number stays with its unit."""
+    return re.sub(r"(\d) (\S)", "\\1\u00a0\\2", text)
+
+
 def _wrapped(text: str) -> list[str]:
     """The lines of a text, short enough for a notebook, which would break longer ones within words."""
-    together = re.sub(r"(\d) (\S)", "\\1\u00a0\\2", text)  # a number stays with its unit
     indent = "  "
-    lines = textwrap.wrap(together, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False,
-                          break_on_hyphens=False)  # fmt: skip
+    lines = textwrap.wrap(_together(text), WIDTH, initial_indent=indent, subsequent_indent=indent,
+                          break_long_words=False, break_on_hyphens=False)  # fmt: skip
     return [line.replace("\u00a0", " ") for line in lines]
 
 
@@ -120,4 +124,4 @@ def _card(finding: Finding) -> str:
 
 def _marked(text: str) -> str:
     """The text as HTML, with names in backquotes set as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(_together(text)))

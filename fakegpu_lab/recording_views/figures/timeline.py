@@ -50,8 +50,8 @@ LEGEND = {
 _EDGED = 120
 """Bars wider than the figure's width divided by this have an edge, which separates neighbours."""
 _PIXELS, _WIDENED = 1_000, 0.05
-"""plotly draws a bar at least a pixel wide, and a figure has about so many; bars for which that would add more than
-this part of the width are crowded: a lane of short kernels with gaps between them would look full."""
+"""plotly draws a bar at least a pixel wide, of about 1,000 in a figure. Bars are crowded if that adds more than this
+part of the figure's width: a lane of short kernels with gaps between them would look full."""
 _BLENDED = 0.999
 """The opacity of crowded bars: plotly leaves the width of a bar that is not opaque as it is, and the browser blends it
 with what is behind it."""
