@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 OFTEN = 4
 """How many times a line must do something to be reported."""
+WIDTH = 110
+"""The characters of a line of text."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,20 @@ class Finding:
     def __str__(self) -> str:
         where = place(self.line)
         at = f" ({where.label}: {where.text})" if where.text else f" ({where.label})" if where.label else ""
-        return f"{self.title}{at}\n  {self.text}\n  {self.remedy}"
+        return "\n".join([f"{self.title}{at}", *_wrapped(self.text), *_wrapped(self.remedy)])
+
+
+def _together(text: str) -> str:
+    """The text, in which each number stays with its unit."""
+    return re.sub(r"(\d) (\S)", "\\1\u00a0\\2", text)
+
+
+def _wrapped(text: str) -> list[str]:
+    """The lines of a text, short enough for a notebook, which would break longer ones within words."""
+    indent = "  "
+    lines = textwrap.wrap(_together(text), WIDTH, initial_indent=indent, subsequent_indent=indent,
+                          break_long_words=False, break_on_hyphens=False)  # fmt: skip
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 class Advice:
@@ -108,4 +124,4 @@ def _card(finding: Finding) -> str:
 
 def _marked(text: str) -> str:
     """The text as HTML, with names in backquotes set as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(_together(text)))

@@ -15,15 +15,21 @@ from fakegpu_lab.recording_views import host_lane, spans
 from fakegpu_lab.recording_views.kernel_classes import class_of
 
 if TYPE_CHECKING:
-    from fakegpu_lab.hardware.time.records import Collective
+    from collections.abc import Iterable
+
+    from fakegpu_lab.hardware.time.records import Collective, Wait
     from fakegpu_lab.recording_views.host_lane import HostLaunch
     from fakegpu_lab.recording_views.recorded import Recorded
 
 _MANY_KERNELS = 20
 """A training step of two layers has more; fewer say little about a program."""
-_TO_HOST = "the copy to the host"
+_COPY, _TO_HOST = "the copy to ", "the copy to the host"
 _CUDA_CALL = re.compile(r"cu(da)?[A-Z]")
 """In a real recording, a long call such as cudaMalloc: no preparation of data."""
+
+
+def _ns(waits: Iterable[Wait]) -> int:
+    return sum(wait.end_ns - wait.start_ns for wait in waits)
 
 
 def _by_device(recorded: Recorded) -> dict[int, list[Kernel]]:
@@ -63,10 +69,11 @@ def launch_bound(recorded: Recorded) -> list[Finding]:
             lines[one.record.line] += one.host_ns
         line, took = lines.most_common(1)[0]
         mean = sum(k.end_ns - k.start_ns for k in kernels) / len(kernels)
-        waits = [wait for wait in recorded.waits if wait.device == device and wait.name.startswith(_TO_HOST)]
-        read = sum(wait.end_ns - wait.start_ns for wait in waits) + sum(
-            one.host_ns for one in launched if isinstance(one.record, Transfer) and one.record.kind == "d2h"
-        )
+        copies = [(one.host_ns, one.record.kind) for one in launched if isinstance(one.record, Transfer)]
+        waits = [wait for wait in recorded.waits if wait.device == device and wait.name.startswith(_COPY)]
+        back = [wait for wait in waits if wait.name.startswith(_TO_HOST)]
+        read = _ns(back) + sum(ns for ns, kind in copies if kind == "d2h")
+        copying = _ns(waits) + sum(ns for ns, _ in copies)
         found[device] = Finding(
             "launch_bound", f"The host keeps cuda:{device} waiting",
             f"cuda:{device} was busy {percent(busy, whole)} of the time: its {len(kernels):,} kernels ran for "
@@ -74,7 +81,7 @@ def launch_bound(recorded: Recorded) -> list[Finding]:
             f"({duration(python / len(several))} in Python, {duration(pytorch / len(several))} in PyTorch's C++, "
             f"{duration(launch / len(several))} for the launch itself); {percent(took, host)} of the host's time went "
             "to this line.",
-            _helps(several, read, busy, whole), line, whole - busy,
+            _helps(several, read, copying, len(back), busy, whole), line, whole - busy,
         )  # fmt: skip
     if not found:
         return []
@@ -86,10 +93,11 @@ def launch_bound(recorded: Recorded) -> list[Finding]:
     return [found[device]]
 
 
-def _helps(several: list[HostLaunch], read: int, busy: int, whole: int) -> str:
+def _helps(several: list[HostLaunch], read: int, copying: int, reads: int, busy: int, whole: int) -> str:
     """What makes a launch-bound program faster, with the time that each would save of `whole`.
 
-    `read` is what reading single values took: the waits, and launching the copies.
+    `read` is what `reads` of single values took, the waits and launching the copies; `copying` is that of all copies,
+    which are in no graph. Where a value is read in each step, a graph's kernels do not hide them.
     """
     host = sum(one.host_ns for one in several)
     idle = whole - busy
@@ -97,8 +105,9 @@ def _helps(several: list[HostLaunch], read: int, busy: int, whole: int) -> str:
     count = sum(
         one.record.phase == "optimizer" != before.record.phase for before, one in pairwise((several[-1], *several))
     )
-    launch = several[0].record.launched_ns - several[0].launching
-    ways = [(host - max(count, 1) * launch, "a CUDA graph of the step (one launch for all kernels)")]
+    steps_ns = max(count, 1) * (several[0].record.launched_ns - several[0].launching)
+    kept = copying + steps_ns if reads >= max(count, 1) else max(copying + steps_ns - busy, 0)
+    ways = [(min(host - steps_ns, idle - kept), "a CUDA graph of the step (one launch for all kernels)")]
     fused = sum(
         one.host_ns
         for before, one in pairwise(several)

@@ -14,6 +14,7 @@ from torch import nn
 
 import fakegpu_lab as lab
 from fakegpu_lab.advice import Advice, kernels, training, transfers
+from fakegpu_lab.advice.finding import WIDTH
 from fakegpu_lab.hardware.time.records import Collective, Kernel
 
 if TYPE_CHECKING:
@@ -154,6 +155,18 @@ def test_kernels_shorter_than_launches() -> None:
     assert "launch_bound" not in lab.advise(trace).rules
 
 
+def test_lines_of_text_are_short_and_numbers_stay_with_their_units() -> None:
+    small = torch.ones(8, device="cuda")
+    with lab.record() as trace:
+        for _ in range(60):
+            small = small + 1
+    title, *lines = str(only(lab.advise(trace), "launch_bound")).splitlines()
+    assert "The host keeps cuda:0 waiting" in title
+    assert len(lines) > 2
+    assert all(line.startswith("  ") and len(line) <= WIDTH for line in lines)
+    assert not any(line[-1].isdigit() for line in lines)
+
+
 def test_ranks_that_wait_alike_are_one_finding() -> None:
     with lab.record() as trace:
         for _ in range(60):
@@ -192,6 +205,30 @@ def trained(*, graph: bool = False, **options: bool) -> lab.Trace:
     return trace
 
 
+def played(*, graph: bool) -> lab.Trace:
+    """A game: what is seen is copied to the device, a network chooses, and the choice is read before the next move."""
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(4)]).cuda()
+    seen = torch.zeros(20, 32, 64, device="cuda")
+    choices = list[torch.Tensor]()
+
+    def choose() -> None:
+        choices[:] = [sum(model(part) for part in seen[:5]).argmax()]
+
+    with torch.no_grad():
+        choose()
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            choose()
+        torch.cuda.synchronize()
+        with lab.record() as trace:
+            for _ in range(20):
+                for part in seen:
+                    part.copy_(torch.zeros(32, 64))
+                (captured.replay if graph else choose)()
+                choices[0].item()
+    return trace
+
+
 def summed(*, read: bool) -> lab.Trace:
     """A loop that reads each sum, or not."""
     x = torch.ones(32, 64, device="cuda")
@@ -207,10 +244,11 @@ def summed(*, read: bool) -> lab.Trace:
     ("what", "before", "after"),
     [
         ("a CUDA graph", trained, lambda: trained(graph=True)),
+        ("a CUDA graph", lambda: played(graph=False), lambda: played(graph=True)),
         ("`fused=True`", lambda: trained(foreach=False), lambda: trained(fused=True)),
         ("reading values once", lambda: summed(read=True), lambda: summed(read=False)),
     ],
-    ids=["graph", "fused", "item"],
+    ids=["graph", "graph and copies", "fused", "item"],
 )
 def test_what_helps_saves_about_as_much_as_it_says(
     what: str, before: Callable[[], lab.Trace], after: Callable[[], lab.Trace]

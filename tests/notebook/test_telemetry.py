@@ -124,6 +124,34 @@ def test_a_gpu_that_is_behind_the_host_is_not_shown_as_idle(source: Source) -> N
     assert timeline.title.startswith(f"The last cell: {units.duration(timeline.ended_ns - end)} of simulated time")
 
 
+def test_replays_of_a_graph_take_the_place_of_the_last_step(source: Source) -> None:
+    """They have no optimizer's step: the panel would advise a CUDA graph of the steps that became one."""
+    reader = Reader(source)
+    source.open()
+    lab.enable("a100:2", compute="meta")
+    source.begin()
+    train()
+    source.end()
+    timeline = told(reader).timeline
+    assert timeline is not None
+    assert timeline.title.startswith("Step ")
+    x = torch.ones(64, 64, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(30):
+            x = x + 1
+    for work, title in ((lambda: x + 1, "Step "), (graph.replay, "After the last step")):
+        source.begin()
+        for _ in range(5):
+            work()
+        torch.cuda.synchronize()
+        source.end()
+        assert source.windows is not None
+        assert source.windows.timeline is not None
+        assert source.windows.timeline.title.startswith(title)
+    assert not source.advice
+
+
 @pytest.mark.long
 def test_the_allocations_have_a_bounded_size(source: Source) -> None:
     reader = Reader(source)

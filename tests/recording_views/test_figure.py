@@ -163,6 +163,23 @@ def test_many_kernels_are_drawn_together_and_that_is_said(machine: Machine) -> N
     )
 
 
+def test_short_kernels_with_gaps_do_not_fill_their_lane(machine: Machine) -> None:
+    """plotly draws an opaque bar a pixel wide at least: of 14% of the time, it would make all of it."""
+    small, large = torch.ones(8, device="cuda"), torch.ones(4096, 4096, device="cuda")
+    with lab.record() as few:
+        large @ large
+        small + 1
+    with lab.record() as many:
+        for _ in range(1_000):
+            small = small + 1
+    assert many.busy(0) < 0.2 * many.elapsed
+    for trace, blended in ((few, False), (many, True)):
+        bars = [one for one in trace.figure().data if one.name in ("elementwise", "host launches")]
+        assert len(bars) == 2
+        for one in bars:
+            assert all(str(colour).startswith("rgba(") for colour in one.marker.color) is blended
+
+
 def test_what_was_dropped_is_said(machine: Machine) -> None:
     a = torch.ones(8, device="cuda")
     with lab.record(limit=2) as trace:

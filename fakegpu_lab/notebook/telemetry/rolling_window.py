@@ -6,7 +6,7 @@ It is one whole step if an optimizer steps, and otherwise what a cell does last.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from time import process_time, thread_time
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -91,7 +91,10 @@ class Windows:
         self._try_open()
 
     def end(self) -> None:
-        """End the window at the end of a cell."""
+        """End the window at the end of a cell.
+
+        What follows a step takes its place only if CUDA graphs launched it: a graph's replay has no optimizer's step.
+        """
         self._close("After the last step" if self._step else "The last cell", small=not self._step)
 
     def stop(self) -> None:
@@ -115,7 +118,7 @@ class Windows:
         count = sum(total.count for total in trace.totals.values())
         self._not_before = process_time() + count * SECONDS / SHARE
         self.collectives.extend(trace.collectives)
-        if count and (small or self.trace is None):
+        if count and (small or self.trace is None or _replayed(trace)):
             self._number += 1
             self.trace, self._title, self._queued = trace, title, self._ends
 
@@ -135,6 +138,12 @@ class Windows:
             self._allocated = number, device_allocations(trace, title)
             self._allocate_after = process_time() + (thread_time() - began) / ALLOCATIONS_SHARE
         return self._allocated
+
+
+def _replayed(trace: Trace) -> bool:
+    """Whether most kernels were launched together with others."""
+    launched = Counter((kernel.thread, kernel.launched_ns) for kernel in trace.kernels)
+    return sum(count for count in launched.values() if count > 1) > 0.5 * len(trace.kernels)
 
 
 def _timeline(trace: Trace, title: str, number: int, queued: Mapping[int, int]) -> Timeline:

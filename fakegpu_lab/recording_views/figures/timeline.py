@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.formatting.units import size
@@ -48,6 +49,12 @@ LEGEND = {
 """The kinds of bars that are no class of kernels, and what the legend calls them."""
 _EDGED = 120
 """Bars wider than the figure's width divided by this have an edge, which separates neighbours."""
+_PIXELS, _WIDENED = 1_000, 0.05
+"""plotly draws a bar at least a pixel wide, of about 1,000 in a figure. Bars are crowded if that adds more than this
+part of the figure's width: a lane of short kernels with gaps between them would look full."""
+_BLENDED = 0.999
+"""The opacity of crowded bars: plotly leaves the width of a bar that is not opaque as it is, and the browser blends it
+with what is behind it."""
 
 LANE_PX, LINE_PX, AXIS_PX, _GAP_PX = 34, 19, 54, 24
 """The heights of a lane, of a line of the title, of the axis of time, and between two curves."""
@@ -188,8 +195,10 @@ def _across(across: Sequence[tuple[int, int]], rows: int, axis: Axis) -> dict[st
 
 def bars_of_kind(kind: str, bars: Sequence[tuple[int, Bar]], axis: Axis) -> dict[str, Any]:
     """The bars of one kind, each with the number of its row."""
-    marker: dict[str, Any] = {"color": BAR_COLOURS[kind], "line": {"color": "rgba(0, 0, 0, 0.4)"}}
-    edged_ns = axis.width_ns / _EDGED
+    colour, crowded, edged_ns = BAR_COLOURS[kind], _crowded(bars, axis), axis.width_ns / _EDGED
+    marker: dict[str, Any] = {"color": colour, "line": {"color": "rgba(0, 0, 0, 0.4)"}}
+    if crowded:
+        marker["color"] = [faint(colour, _BLENDED) if row in crowded else colour for row, _ in bars]
     marker["line"]["width"] = [1 if bar.end_ns - bar.start_ns > edged_ns else 0 for _, bar in bars]
     if kind in ("host waits", "waits for ranks"):
         marker["pattern"] = {"shape": "/", "size": 5, "solidity": 0.25, "fgcolor": "#555555"}
@@ -204,11 +213,19 @@ def bars_of_kind(kind: str, bars: Sequence[tuple[int, Bar]], axis: Axis) -> dict
         "text": [plain(bar.label) for _, bar in bars],
         "textposition": "inside",
         "insidetextanchor": "middle",
-        "insidetextfont": {"color": ink_on(BAR_COLOURS[kind])},
+        "insidetextfont": {"color": ink_on(colour)},
         "textangle": 0,
         "hovertext": [bar.hover for _, bar in bars],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
+
+
+def _crowded(bars: Sequence[tuple[int, Bar]], axis: Axis) -> set[int]:
+    """The rows whose bars are too many and too short to be drawn a pixel wide each."""
+    pixel_ns, added = axis.width_ns // _PIXELS, Counter[int]()
+    for row, bar in bars:
+        added[row] += max(pixel_ns - (bar.end_ns - bar.start_ns), 0)
+    return {row for row, ns in added.items() if ns > _WIDENED * axis.width_ns}
 
 
 def _thin(curve: list[tuple[int, int]], width: int) -> list[tuple[int, int]]:
@@ -272,7 +289,7 @@ def lanes_layout(
         "title": {"text": "<br>".join(map(plain, lines)), "font": {"size": 13}, "x": 0.01, "xanchor": "left", "y": 1,
                   "yref": "container", "yanchor": "top", "pad": {"t": 10}},
         "barmode": "overlay",
-        "bargap": 0,
+        "bargap": 0.001,  # none, but without any, plotly would round the ends of all bars to pixels
         "uniformtext": {"mode": "hide", "minsize": 10},
         "hoverlabel": {"align": "left"},
         "hovermode": "closest",

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def card(machine: str, *, tf32: bool = False) -> Iterator[None]:
-    """The machine, with TF32 for float32 where the figure's program allowed it."""
+def card(machine: str, *, tf32: bool = False, **options: str) -> Iterator[None]:
+    """The machine, with TF32 for float32 where the figure's program allowed it, and other `options` of `enable`."""
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    with enabled(machine, compute="meta"):
+    with enabled(machine, compute="meta", **options):
         _allow_tf32(tf32, tf32)
         try:
             yield
