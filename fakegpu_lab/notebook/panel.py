@@ -232,7 +232,7 @@ def _title(snapshot: Snapshot) -> str:
 
 
 def _figures(used: Sequence[str], snapshot: Snapshot, *, drawn: bool = False) -> list[_Figure]:
-    """By name, each figure of a device, in words; `drawn` ones name all that a bar has. A real card counts no kernels."""
+    """By name, each figure of a device, in words; if `drawn`, of all that a bar has. A real card counts no kernels."""
 
     def held(name: str) -> Callable[[DeviceSnapshot], str]:
         return lambda device: size(_bytes(device, name))

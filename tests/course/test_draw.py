@@ -212,7 +212,7 @@ def test_a_segment_is_drawn_with_its_gpu_and_those_that_are_not_drawn_are_counte
     assert {"cuda:1, segment 1", "cuda:0, segment 2", rest} <= set(texts)
     assert str(drawn).endswith(rest)
     alone = lab.draw.allocator([segment(1, 2)])
-    assert [text.text for text in ET.fromstring(alone._repr_html_()).iter(f"{SVG}text")][0] == "segment 1"
+    assert next(text.text for text in ET.fromstring(alone._repr_html_()).iter(f"{SVG}text")) == "segment 1"
     assert "the others" not in str(alone)
 
 

@@ -18,7 +18,10 @@ from tests.course.conftest import told
 
 def test_outside_a_check_they_are_assertions() -> None:
     assert expect.equal(1, 1)
-    assert told(lambda: expect.equal(1, 2, hint="count")) == "the value should be 2\n  expected: 2\n  found: 1\n  hint: count"
+    assert (
+        told(lambda: expect.equal(1, 2, hint="count"))
+        == "the value should be 2\n  expected: 2\n  found: 1\n  hint: count"
+    )
     assert issubclass(expect.Unmet, AssertionError)
 
 

@@ -110,11 +110,12 @@ def _part(part: PartRecord) -> str:
         if not part.points
         else f'<span style="color: {MUTED}"> · {escape(of_points(part.earned, part.points))}</span>'
     )
+    what = _code(stated(part.what, part.met))
     hidden = f'<span style="color: {MUTED}"> · hidden part</span>' if part.hidden else ""
     return (
         '<div style="display: flex; gap: 8px; margin-top: 6px">'
         f'<span aria-label="{spoken}" style="color: {_text(color)}; font-weight: bold">{mark}</span>'
-        f'<div style="flex: 1; min-width: 0"><div>{_code(stated(part.what, part.met))}{worth}{hidden}</div>{message}{rows}</div></div>'
+        f'<div style="flex: 1; min-width: 0"><div>{what}{worth}{hidden}</div>{message}{rows}</div></div>'
     )
 
 
