@@ -86,6 +86,9 @@ CELLS = {
 }
 """By the picture of its output, each cell."""
 
+FIGURES = ("gpuprofile", "figure", "memory-figure")
+"""The outputs that have a plot: it must be seen, else this fails."""
+
 TABS = ("memory", "allocations", "busy", "timeline", "transfers", "collectives", "advice")
 
 _OUTPUT = """([place, name]) => {
@@ -148,6 +151,8 @@ def photograph_all(page: Any, folder: Path, theme: str, width: str) -> None:
     for place, name in enumerate(CELLS, 1):
         if name not in ("", "panel", "ranks"):
             page.evaluate(_OUTPUT, [place, name])
+            if name in FIGURES:  # a plot without height is there, and cannot be seen
+                page.locator(f"[data-view={name}] .js-plotly-plot").wait_for(state="visible", timeout=20_000)
             photograph(page, folder, f"[data-view={name}]", f"{name}-{end}")
             if width == "1400":
                 faults(page, f"[data-view={name}]", f"{name}-{end}")
@@ -190,9 +195,8 @@ def main(arguments: list[str]) -> None:
             command(page, "application:toggle-left-area")
         for place in range(len(CELLS) + 1):
             run_cell(page, place)
-        figures = sum("figure" in name or name == "gpuprofile" for name in CELLS)
         page.wait_for_function(  # plotly is fetched with the first one
-            "many => document.querySelectorAll('.js-plotly-plot .main-svg').length >= many", arg=figures
+            "many => document.querySelectorAll('.js-plotly-plot .main-svg').length >= many", arg=len(FIGURES)
         )
         page.wait_for_timeout(3000)
         for theme in themes:

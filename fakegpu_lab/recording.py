@@ -328,7 +328,8 @@ class Recording(MemoryViews):
             parts.append(f"the host began {duration(ahead)} before that, while the GPU still did earlier work")
         if first := self._records.first_use_ns:
             parts.append(f"first uses took the host {duration(first)} more")
-        waited = sum(wait.end_ns - wait.start_ns for wait in self.waits)
+        begins = self.began_ns + ahead
+        waited = sum(max(wait.end_ns - max(wait.start_ns, begins), 0) for wait in self.waits)
         if waited:
             parts.append(f"the host waited {duration(waited)}")
         return "; ".join(parts)

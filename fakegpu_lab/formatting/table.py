@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import rich.table
 
 
+_LONG = 20
+"""Letters; a longer word may continue on the next line wherever the table would be wider than the page."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows under headers: text when printed, HTML in a notebook, coloured when rich prints it.
@@ -34,6 +38,8 @@ class Table:
         The indices of the right-aligned columns.
     note
         A line below the table; may be empty.
+    code
+        The indices of the columns of code.
     """
 
     headers: Sequence[str]
@@ -41,6 +47,7 @@ class Table:
     title: str = ""
     numbers: frozenset[int] = field(default_factory=frozenset)
     note: str = ""
+    code: frozenset[int] = field(default_factory=frozenset)
 
     def __str__(self) -> str:
         widths = [max(len(line[column]) for line in self._lines) for column in range(len(self.headers))]
@@ -61,10 +68,9 @@ class Table:
 
     def _repr_html_(self) -> str:
         def row(tag: str, cells: Sequence[str]) -> str:
-            sides = ["right" if column in self.numbers else "left" for column in range(len(cells))]
             return "".join(
-                f'<{tag} style="text-align: {side}">{html.escape(cell)}</{tag}>'
-                for cell, side in zip(cells, sides, strict=True)
+                f'<{tag} style="{self._style(column, cell)}">{html.escape(cell)}</{tag}>'
+                for column, cell in enumerate(cells)
             )
 
         caption = f'<caption style="text-align: left">{html.escape(self.title)}</caption>' if self.title else ""
@@ -75,6 +81,12 @@ class Table:
         name = html.escape(self.title or self.headers[0], quote=True)
         # Where it is wider than the page, it can be scrolled, also with the keyboard.
         return f'<div style="overflow-x: auto" role="region" tabindex="0" aria-label="{name}">{table}</div>{note}'
+
+    def _style(self, column: int, cell: str) -> str:
+        style = f"text-align: {'right' if column in self.numbers else 'left'}"
+        if any(len(word) > _LONG for word in cell.split()):
+            style += "; overflow-wrap: anywhere"
+        return style + ("; font-family: var(--jp-code-font-family, monospace)" if column in self.code else "")
 
     def __rich__(self) -> rich.table.Table:
         import rich.box

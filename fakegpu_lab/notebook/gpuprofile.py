@@ -123,7 +123,8 @@ def _lines(recording: Recording, name: str, top: int) -> Table:
     busy = sum(recording.busy(device) for device in {device for device, _ in recording.totals}) * 1e9
     overlap = sum(entry.ns - entry.copies_ns for entry in sums.values()) - busy
     note = f"Kernels of several streams ran at the same time, for {duration(overlap)} in total." if overlap > 1 else ""
-    return Table(("where", "kernels", "copies", "host waited", "code"), rows, numbers=frozenset({1, 2, 3}), note=note)
+    headers = ("where", "kernels", "copies", "host waited", "code")
+    return Table(headers, rows, numbers=frozenset({1, 2, 3}), note=note, code=frozenset({4}))
 
 
 def _times(entries: Sequence[LineSum]) -> tuple[str, str, str]:

@@ -36,6 +36,13 @@ KEPT_ROWS = 150
 
 _LIVE_NEEDS = "A live panel needs a notebook with widgets (JupyterLab, Notebook 7, VS Code, Colab)"
 
+_UNUSED, _CONTEXT = "reserved, unused", "CUDA context"
+_HATCHED = {
+    _UNUSED: "repeating-linear-gradient(135deg, #888888 0 1px, transparent 1px 5px)",
+    _CONTEXT: "repeating-linear-gradient(90deg, #888888 0 2px, transparent 2px 4px)",
+}
+"""What a bar has besides tensors is hatched, as in panel.css."""
+
 _open: Panel | None = None
 
 
@@ -65,6 +72,9 @@ def panel(*, live: bool | None = None, theme: str = "auto") -> Panel:
         raise FakeGpuError(missing)
     if live is None:
         live = not missing and _front_end()
+        missing = missing or f"{_LIVE_NEEDS}. lab.panel(live=True) shows it anyway."
+    else:
+        missing = ""  # nobody asks why
     if not live:
         return Panel(None, missing)
     if _open is None:
@@ -141,7 +151,7 @@ class Panel:
 
     def __init__(self, widget: Any, why_static: str = "") -> None:
         self.widget = widget
-        self._why_static = why_static or f"{_LIVE_NEEDS}. lab.panel(live=True) shows it anyway."
+        self._why_static = why_static
         self._outlet: Outlet | None = None
         if widget is not None:
             sender = publisher()
@@ -221,18 +231,26 @@ def _title(snapshot: Snapshot) -> str:
     return f"{snapshot.spec}: memory by category, after {time}"
 
 
-def _figures(used: Sequence[str], snapshot: Snapshot) -> list[_Figure]:
-    """By name, each figure of a device, in words; a real card does not count its kernels."""
+def _figures(used: Sequence[str], snapshot: Snapshot, *, drawn: bool = False) -> list[_Figure]:
+    """By name, each figure of a device, in words; if `drawn`, of all that a bar has. A real card counts no kernels."""
 
     def held(name: str) -> Callable[[DeviceSnapshot], str]:
         return lambda device: size(_bytes(device, name))
 
+    counts: list[_Figure] = [("kernels", lambda device: f"{device.counters.kernels:,}")]
+    if any(device.counters.collective_count for device in snapshot.devices):
+        counts = [
+            ("collectives", lambda device: f"{device.counters.collective_count:,}"),
+            ("other kernels", counts[0][1]),
+        ]
     return [
         ("allocated", lambda device: size(device.memory.allocated)),
         *((spoken(name), held(name)) for name in used),
         ("reserved", lambda device: size(device.memory.reserved)),
+        *([(_UNUSED, lambda device: size(_unused(device)))] if drawn else []),
         ("peak", lambda device: size(device.memory.peak_allocated)),
-        *([] if snapshot.real else [("kernels", lambda device: f"{device.counters.kernels:,}")]),
+        *([(_CONTEXT, lambda device: size(device.memory.context))] if drawn else []),
+        *([] if snapshot.real else counts),
         ("busy", lambda device: duration(device.time.busy_ns)),
     ]
 
@@ -242,11 +260,15 @@ def _bytes(device: DeviceSnapshot, name: str) -> int:
     return getattr(categories, name) if categories is not None else 0
 
 
+def _unused(device: DeviceSnapshot) -> int:
+    return max(device.memory.reserved - device.memory.allocated, 0)
+
+
 def picture(snapshot: Snapshot, note: str = "") -> str:
     """The same as HTML: for each device a bar, and below it its figures, in as many columns as there is room for.
 
     All bars are of one scale. If no device ever reserved a tenth of the largest card, they end at the peak of reserved
-    memory.
+    memory, and have no room for the CUDA context.
     """
     shown = [device for device in snapshot.devices if device.index >= 0]
     reserved, total = (
@@ -254,16 +276,16 @@ def picture(snapshot: Snapshot, note: str = "") -> str:
     )
     scale = max(reserved, 1) if reserved * 10 < total else total
     used = [name for name in NAMES if any(_bytes(device, name) for device in shown)]
-    figures = _figures(used, snapshot)
-    devices = "".join(f"{_bar(device, scale)}{_listed(device, used, figures)}" for device in shown)
-    end = f"<div>Each bar ends at {size(scale)}.</div>" if scale < total else ""
+    figures = _figures(used, snapshot, drawn=True)
+    devices = "".join(f"{_bar(device, scale, total)}{_listed(device, used, figures)}" for device in shown)
+    end = f"<div>Each bar ends at {size(scale)}, and leaves out the CUDA context.</div>" if scale < total else ""
     said = f"<p>{html.escape(note)}</p>" if note else ""
     return f"<div><div>{html.escape(_title(snapshot))}</div>{end}{devices}{said}</div>"
 
 
 def _listed(device: DeviceSnapshot, used: Sequence[str], figures: Sequence[_Figure]) -> str:
     """A device's figures, each below its name; those of memory with the colour that they have in the bar."""
-    colours = {spoken(name): COLOURS[name] for name in used}
+    colours = {spoken(name): COLOURS[name] for name in used} | _HATCHED
     small = "font-size: 90%; white-space: nowrap"
     cells = "".join(
         f'<div role="listitem"><div style="{small}">{_swatch(colours.get(name))}{name}</div>'
@@ -277,18 +299,21 @@ def _listed(device: DeviceSnapshot, used: Sequence[str], figures: Sequence[_Figu
 
 
 def _swatch(colour: str | None) -> str:
-    style = "display: inline-block; width: 11px; height: 11px; margin-right: 5px"
+    style = "display: inline-block; width: 11px; height: 11px; margin-right: 5px; outline: 1px solid #88888888"
     return f'<span style="{style}; background: {colour}"></span>' if colour else ""
 
 
-def _bar(device: DeviceSnapshot, scale: int) -> str:
+def _bar(device: DeviceSnapshot, scale: int, total: int) -> str:
     memory = device.memory
     label = f"cuda:{device.index} {device.name}: {size(memory.allocated)} allocated of {capacity(memory.total)}"
+    held = [(spoken(name), _bytes(device, name), COLOURS[name]) for name in NAMES]
+    held.append((_UNUSED, _unused(device), _HATCHED[_UNUSED]))
+    if scale == total:
+        held.append((_CONTEXT, memory.context, f"{_HATCHED[_CONTEXT]}; margin-left: auto"))
     parts = [
-        f'<div title="{spoken(name)}: {held:,} bytes" style="width: {100 * held / scale:.3f}%; '
-        f'background: {COLOURS[name]}"></div>'
-        for name in NAMES
-        if (held := _bytes(device, name))
+        f'<div title="{name}: {nbytes:,} bytes" style="width: {100 * nbytes / scale:.3f}%; background: {colour}"></div>'
+        for name, nbytes, colour in held
+        if nbytes
     ]
     return (
         f"<div>{html.escape(label)}</div>"

@@ -110,7 +110,9 @@ def by_line(recorded: Recorded, top: int | None = 20) -> Table:
         ])  # fmt: skip
     headers = ["line", "kernels, copies", "device time", "% of time", "host waited", "source"]
     title = "Device time by source line"
-    return Table(headers, rows, _shortened(title, sums, top), frozenset({1, 2, 3, 4}), note_of_dropped(recorded))
+    return Table(
+        headers, rows, _shortened(title, sums, top), frozenset({1, 2, 3, 4}), note_of_dropped(recorded), frozenset({5})
+    )
 
 
 def line_sums(recorded: Recorded) -> dict[str, LineSum]:

@@ -1,4 +1,4 @@
-import { labels, Step } from '../src/views/marks';
+import { IBox, labels, merged, roomAbove, Step } from '../src/views/marks';
 
 const wide = (text: string): number => 6 * text.length;
 
@@ -34,4 +34,21 @@ test.each([2, 12, 40, 400])('names of %i steps never lie on each other', many =>
 
 test('the numbers that are left read like a scale', () => {
   expect(shown(100, 300).map(label => label.text)).toEqual(['1', '20', '40', '60', '80', '100']);
+});
+
+test('thin boxes beside each other are drawn as one, and wide ones keep their names', () => {
+  const box = (name: string, left: number, right: number): IBox => ({ name, left, right });
+  const given = [box('a', 0, 1), box('b', 1, 2.5), box('c', 3, 20), box('d', 20, 21)];
+  expect(merged([...given, box('e', 30, 31)], 4)).toEqual([
+    box('', 0, 2.5),
+    box('c', 3, 20),
+    box('', 20, 21),
+    box('', 30, 31)
+  ]);
+});
+
+test('a name stands above its line where no other line, and no end of the figure, is close', () => {
+  expect(roomAbove(100, [10, 100, 80, 130], 14)).toBe(true);
+  expect(roomAbove(100, [10, 100, 90], 14)).toBe(false); // it would paint over the line at 90
+  expect(roomAbove(100, [92, 100], 14)).toBe(false);
 });

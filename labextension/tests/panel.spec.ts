@@ -92,6 +92,43 @@ test('each part is a tab, with its figures or why there are none', async () => {
   expect(visible()).toEqual(['transfers']);
 });
 
+test('a timeline names bars with room for it, stripes waits, and sums up the ops that it does not name', async () => {
+  drawn.texts.length = 0;
+  const bars = [
+    [0, 50, 'matmul', 'aten::mm'],
+    [50, 51, 'elementwise', 'aten::relu'],
+    [51, 100, 'host waits', 'waits']
+  ];
+  const top = [...TIMELINE.top, [-1, '3 more', 7, 20]];
+  const lanes = [{ label: 'cuda:0 stream 0', bars }];
+  await shown(state({ timeline: { ...TIMELINE, lanes, top } }));
+  document.querySelector<HTMLElement>('[data-tab=timeline]')!.click();
+  await soon();
+  expect(drawn.texts).toContain('aten::mm');
+  expect(drawn.texts).not.toContain('aten::relu');
+  expect(drawn.texts).not.toContain('waits');
+  const striped = [...document.querySelectorAll('[data-part=timeline] .fg-Legend li')]
+    .filter(one => one.querySelector('.fg-mod-hatched'))
+    .map(one => one.textContent);
+  expect(striped).toEqual(['host waits']);
+  const rows = [...document.querySelectorAll('[data-part=timeline] tr')].map(row =>
+    [...row.children].map(cell => cell.textContent)
+  );
+  expect(rows).toEqual([
+    ['op', 'device', 'kernels', 'time', 'share of time'],
+    ['aten::mm', 'cuda:0', '3', '50 ns', '50.0%'],
+    ['3 more', '', '7', '20 ns', '20.0%']
+  ]);
+});
+
+test('a card says where its kernels leave out collectives', async () => {
+  const { counters } = device(0, 0) as { counters: object };
+  await shown(
+    state({ devices: [device(0, 0, { counters: { ...counters, collective_count: 2 } })] })
+  );
+  expect(text('.fg-Card')).toContain('Kernels without collectives3');
+});
+
 test('every allocation is a band that says its size, shape, line and what called it', async () => {
   await shown(state({ allocations: [ALLOCATIONS] }));
   const figure = document.querySelector<HTMLCanvasElement>('.fg-Bands')!;
@@ -101,6 +138,8 @@ test('every allocation is a band that says its size, shape, line and what called
   );
   const key = [...document.querySelectorAll('.fg-Allocations .fg-Legend > li')];
   expect(key.map(one => one.textContent)).toEqual([
+    'forward', // what no box may have room for
+    'backward',
     'at the peak:',
     'parameters 1.00 GiB',
     'gradients 2.00 GiB',
@@ -150,7 +189,15 @@ test('what made the peak is a table', async () => {
       '1024×1024 float32, gelu',
       'In[3], line 5  return gelu(self.up(x))'
     ],
-    ['others', '3.00 GiB', '42.9%', '2', '', '']
+    ['the rest', '3.00 GiB', '42.9%', '2', '', '']
+  ]);
+  const colours = [...document.querySelectorAll<HTMLElement>('.fg-mod-peak tbody tr')].map(row => [
+    row.classList.contains('fg-mod-coloured'),
+    row.style.getPropertyValue('--fg-swatch')
+  ]);
+  expect(colours).toEqual([
+    [true, 'var(--fg-activations)'],
+    [false, '']
   ]);
 });
 
@@ -192,7 +239,7 @@ test('a card names what is in its bar, of what the bar is the whole, and over wh
     [...document.querySelectorAll('.fg-Card .fg-Meter-key li')]
       .slice(0, 3)
       .map(one => one.textContent)
-  ).toEqual(['peak 5.00 GiB', 'reserved, unused 4.00 GiB', 'CUDA 1.00 GiB']);
+  ).toEqual(['peak 5.00 GiB', 'reserved, unused 4.00 GiB', 'CUDA context 1.00 GiB']);
   const drawnAs = (part: string): string =>
     document.querySelector<HTMLElement>(`.fg-Meter > .fg-Meter-${part}`)!.getAttribute('style')!;
   expect(drawnAs('peak')).toContain('left: 6.25%'); // of the 80 GiB that the words beside it say
@@ -205,7 +252,7 @@ test('a card names what is in its bar, of what the bar is the whole, and over wh
 
 test('where nothing was ever on a GPU, its card has no scale of memory', async () => {
   await shown(state({ devices: [device(1, 0)], history: {} }));
-  expect(text('.fg-Spark-scale')).toBe('max 100% busy');
+  expect(text('.fg-Spark-scale')).toBe('scale: 100%');
 });
 
 test('utilization says of which time its figures are', async () => {

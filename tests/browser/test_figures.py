@@ -79,6 +79,10 @@ def test_memory_climbs_in_forward_and_falls_in_backward(opened: Callable[[str, l
     light = page.evaluate(colour)
     page.evaluate("window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
     page.wait_for_function(f"{colour} !== {light!r}")
+    page.wait_for_timeout(4000)  # JupyterLab draws its outputs again
+    heights = page.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map(one => one.clientHeight)")
+    assert len(heights) == 2
+    assert min(heights) > 200, "a figure is as high as before"
     picture(page, "figures-dark")
     page.evaluate("window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})")
     page.set_viewport_size({"width": 600, "height": 1000})

@@ -69,7 +69,7 @@ def test_a_new_lesson_is_whole_and_each_fault_is_told(tmp_path: Path, capsys: py
         "there-and-doubled (moved, but not doubled): it earns 2, and should earn 1."
     ]
     assert found["each of 2 other right solutions passes"] == [
-        "there-and-doubled (doubled on the CPU): it earns 1 of 2 points: `doubled` is on cuda:0: it is on cpu"
+        "there-and-doubled (doubled on the CPU): it earns 1 of 2 points: `doubled` is on cuda:0: on cpu"
     ]
     assert capsys.readouterr().err == ""
 

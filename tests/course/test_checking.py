@@ -105,7 +105,7 @@ def test_the_authors_hint_is_shown_also_when_the_part_raised() -> None:
 def test_the_points_of_a_part_do_not_run_into_its_sentence() -> None:
     card = check("expect.equal(total, 3.0)\nexpect.equal(1, 1, points=2)", {"total": 4.0})._repr_html_()
     text = re.sub(r"<[^>]*>", "", card)
-    assert "total is 3.0 · 0 of 1 point" in text
+    assert "total should be 3.0 · 0 of 1 point" in text
     assert "1 is 1 · 2 of 2 points" in text
 
 

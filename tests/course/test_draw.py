@@ -201,6 +201,21 @@ def test_the_allocator_is_drawn_as_it_is() -> None:
         lab.disable()
 
 
+def test_a_segment_is_drawn_with_its_gpu_and_those_that_are_not_drawn_are_counted() -> None:
+    def segment(device: int, mib: int) -> dict[str, object]:
+        block = {"size": mib * 2**20, "state": "active_allocated"}
+        return {"device": device, "total_size": mib * 2**20, "blocks": [block]}
+
+    drawn = lab.draw.allocator([segment(0, 2), segment(1, 20), segment(0, 4), segment(0, 2)], most=2)
+    texts = [text.text for text in ET.fromstring(drawn._repr_html_()).iter(f"{SVG}text")]
+    rest = "2 of 4 segments, the largest; the others hold 4.00 MiB."
+    assert {"cuda:1, segment 1", "cuda:0, segment 2", rest} <= set(texts)
+    assert str(drawn).endswith(rest)
+    alone = lab.draw.allocator([segment(1, 2)])
+    assert next(text.text for text in ET.fromstring(alone._repr_html_()).iter(f"{SVG}text")) == "segment 1"
+    assert "the others" not in str(alone)
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

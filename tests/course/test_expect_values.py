@@ -18,7 +18,10 @@ from tests.course.conftest import told
 
 def test_outside_a_check_they_are_assertions() -> None:
     assert expect.equal(1, 1)
-    assert told(lambda: expect.equal(1, 2, hint="count")) == "the value is 2\n  expected: 2\n  found: 1\n  hint: count"
+    assert (
+        told(lambda: expect.equal(1, 2, hint="count"))
+        == "the value should be 2\n  expected: 2\n  found: 1\n  hint: count"
+    )
     assert issubclass(expect.Unmet, AssertionError)
 
 
@@ -215,7 +218,7 @@ def test_on_device_looks_into_modules_optimizers_lists_and_dicts(gpus: None) -> 
     assert expect.on_device(adam, "cuda:0")
     assert expect.grad_on_device(model, "cuda:0")
     assert expect.on_device({"x": [torch.ones(1)]}, "cpu")
-    assert "it is on cuda:0" in told(lambda: expect.on_device(torch.ones(1).cuda(), "cpu"))
+    assert "should be on cpu\n  found: on cuda:0" in told(lambda: expect.on_device(torch.ones(1).cuda(), "cpu"))
     assert "holds no tensor" in told(lambda: expect.on_device([], "cpu"))
     assert "holds no tensor" in told(lambda: expect.on_device(..., "cpu"))
     model.zero_grad()

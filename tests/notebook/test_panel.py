@@ -60,12 +60,50 @@ def test_a_picture_has_no_table_that_a_narrow_page_would_cut(shell: InteractiveS
     layer = torch.nn.Linear(512, 512, device="cuda")
     page = lab.panel()._repr_mimebundle_()["text/html"]
     assert "<table" not in page
-    listed = r'role="listitem"><div[^>]*>(?:<span[^>]*></span>)?([\w ]+)</div><div>([^<]*)</div>'
+    listed = r'role="listitem"><div[^>]*>(?:<span[^>]*></span>)?([\w ,]+)</div><div>([^<]*)</div>'
     figures = re.findall(listed, page)
     assert figures[:2] == [("allocated", "1.00 MiB"), ("parameters", "1.00 MiB")]
-    assert [name for name, _ in figures] == 2 * ["allocated", "parameters", "reserved", "peak", "kernels", "busy"]
+    names = ["allocated", "parameters", "reserved", "reserved, unused", "peak", "CUDA context", "kernels", "busy"]
+    assert [name for name, _ in figures] == 2 * names
     assert page.count("grid-template-columns: repeat(auto-fill, minmax(") == 2
     del layer
+
+
+def test_a_bar_has_what_is_reserved_and_cuda_s_own_memory_too(shell: InteractiveShell) -> None:
+    lab.enable("a100", memory="1GiB")
+    x = torch.ones(30 * 2**20, device="cuda")
+    unused = torch.ones(30 * 2**20, device="cuda")
+    del unused
+    page = lab.panel()._repr_mimebundle_()["text/html"]
+    memory = lab.snapshot().devices[0].memory
+    parts = dict(re.findall(r'title="([\w ,]+): ([\d,]+) bytes', page))
+    assert parts == {
+        "other": f"{memory.allocated:,}",
+        "reserved, unused": f"{memory.reserved - memory.allocated:,}",
+        "CUDA context": f"{memory.context:,}",
+    }
+    del x
+
+
+def test_a_still_that_was_asked_for_does_not_say_why_it_is_one(shell: InteractiveShell) -> None:
+    lab.enable("a100")
+    assert "needs a notebook" in repr(lab.panel())
+    assert "needs a notebook" not in repr(lab.panel(live=False))
+
+
+RANKS = """\
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+x = torch.ones(8, device=f"cuda:{dist.get_rank()}")
+dist.all_reduce(x)"""
+
+
+def test_collectives_are_counted_apart_from_other_kernels(shell: InteractiveShell) -> None:
+    lab.enable("a100:2")
+    shell.run_cell_magic("ranks", "2", RANKS)
+    headers, row, *_ = repr(lab.panel()).splitlines()[1:]
+    assert re.search(r"peak +collectives +other kernels +busy$", headers)
+    assert re.search(r" 1 +1 +[\d.]+ µs$", row)
 
 
 def test_in_a_terminal_it_is_a_table(shell: InteractiveShell) -> None:

@@ -114,7 +114,7 @@ def test_what_is_recommended_does_fit(memory: str) -> None:
         train(batch, checkpointed=True)
     if remedy(found, "autocast"):
         train(batch, autocast=True)
-    if remedy(found, "all of this card's 79.25 GiB: fakegpu-lab run -d a100, without --memory"):
+    if remedy(found, "all of this GPU's 79.25 GiB: fakegpu-lab run -d a100, without --memory"):
         lab.enable("a100", compute="meta")
         train(batch)
 
@@ -125,7 +125,7 @@ def test_it_tells_what_filled_the_device_and_where_it_happened() -> None:
     assert "Why cuda:0 (NVIDIA A100-SXM4-80GB, 1.00 GiB) was out of memory" in told
     assert re.search(
         r"test_postmortem\.py:\d+ requested \d+ MiB \(aten::\w+, in forward of Net\.[\w.]+\)\. Tensors were using "
-        r"\d+ MiB of the \d+\.\d+ MiB available to them \(the card has 1\.00 GiB; ",
+        r"\d+ MiB of the \d+\.\d+ MiB available to them \(the GPU has 1\.00 GiB; ",
         told,
     )
     assert re.search(r"activations +\d+ MiB +\d+\.\d%", told)
@@ -249,10 +249,11 @@ def test_what_is_free_is_what_cuda_s_message_says() -> None:
 def test_outside_a_step_only_this_request_is_said_to_fit() -> None:
     lab.enable("a100", memory="2GiB", compute="meta")
     found = autopsy(torch.empty, 2**34, device="cuda")
-    assert "What would have fit this request (what comes after it needs memory, too):" in str(found)
-    assert "What would have fit this request" in found._repr_html_()
+    only = "This counts only the request that failed: what your program does next needs memory, too."
+    assert f"What would have fit:\n{only}\n  1. " in str(found)
+    assert f"<b>What would have fit</b></div><div>{only}</div><ol>" in found._repr_html_()
     lab.enable("a100", memory="1GiB", compute="meta")
-    assert "What would have fit:" in str(autopsy(train, 256)), "a whole step was reckoned with"
+    assert "What would have fit:\n  1. " in str(autopsy(train, 256)), "a whole step was reckoned with"
 
 
 def test_of_a_request_larger_than_the_card_the_other_tensors_are_one_part() -> None:
@@ -293,7 +294,7 @@ def test_in_a_notebook_it_stands_under_the_traceback_and_only_there() -> None:
     data = notebook.cells[4].outputs[1].data
     assert "In[5], line 1 requested 320 MiB. Tensors" in data["text/plain"]
     assert "del x, if the program no longer needs it" in data["text/html"]
-    assert "all of this card's 79.25 GiB: %fakegpu a100, without --memory:" in data["text/plain"]
+    assert "all of this GPU's 79.25 GiB: %fakegpu a100, without --memory:" in data["text/plain"]
 
 
 def test_run_tells_it_after_the_traceback(tmp_path: Path) -> None:
@@ -309,7 +310,7 @@ def test_run_tells_it_after_the_traceback(tmp_path: Path) -> None:
     assert loud.returncode == quiet.returncode == 1
     assert loud.stderr.index("torch.OutOfMemoryError: CUDA out of memory") < loud.stderr.index("Why cuda:0")
     assert "large.py:3 requested 320 MiB" in loud.stderr
-    assert "all of this card's 79.25 GiB: fakegpu-lab run -d a100, without --memory:" in loud.stderr
+    assert "all of this GPU's 79.25 GiB: fakegpu-lab run -d a100, without --memory:" in loud.stderr
     assert "Why cuda:0" not in quiet.stderr
     assert quiet.stdout == ""
 
@@ -320,7 +321,7 @@ def test_one_request_that_is_too_large_is_told_as_what_it_is() -> None:
     found = autopsy(lambda: torch.empty(100, 1024, 1024, 1024, dtype=torch.uint8, device="cuda"))
     told = str(found)
     assert "requested 100 GiB" in told
-    assert "Tensors were using 8.12 MiB of the 78.82 GiB available to them (the card has 79.25 GiB;" in told
+    assert "Tensors were using 8.12 MiB of the 78.82 GiB available to them (the GPU has 79.25 GiB;" in told
     assert "larger than all of that: freeing other tensors cannot make room for it" in told
     assert re.search(r"workspace +8\.12 MiB +0\.0%", told), "8 MiB did not fill the card"
     assert "fragmentation" not in told
@@ -342,7 +343,7 @@ def test_a_card_of_which_only_a_part_was_taken_is_not_to_become_a_smaller_one(mo
     lab.enable("a100", memory="2GiB", compute="meta")
     found = autopsy(lambda: torch.empty(50 * 2**30, dtype=torch.uint8, device="cuda"))
     (own,) = found.remedies
-    assert own.what == "all of this card's 79.25 GiB: fakegpu-lab run -d a100, without --memory"
+    assert own.what == "all of this GPU's 79.25 GiB: fakegpu-lab run -d a100, without --memory"
     lab.enable("a100", memory="2GiB", compute="meta")
     (larger,) = autopsy(lambda: torch.empty(100 * 2**30, dtype=torch.uint8, device="cuda")).remedies
     assert larger.what.endswith(" h200"), "no T4 and no A100"

@@ -82,6 +82,13 @@ def test_the_allocations_of_the_last_step_add_up_to_its_peak(source: Source) -> 
     assert "model(torch.ones(32, 64)" in first.lines[grown[-2][0]]
     assert [name for name, *_ in first.phases] == ["forward", "backward", "optimizer"]
     assert reader.message() is None, "they are sent once"
+    assert message.timeline is not None
+    *named, (device, name, kernels, ns) = message.timeline.top
+    totals = source.windows.trace.totals.values()  # type: ignore[union-attr]
+    assert len(named) == 8
+    assert (device, name) == (-1, f"{len(totals) - 8} more")
+    assert sum(one[2] for one in named) + kernels == sum(total.count for total in totals)
+    assert sum(one[3] for one in named) + ns == sum(total.ns for total in totals)
 
 
 def test_a_recording_beside_a_panel_knows_when_older_memory_is_freed(source: Source) -> None:
@@ -122,6 +129,15 @@ def test_a_gpu_that_is_behind_the_host_is_not_shown_as_idle(source: Source) -> N
         timeline.title,
     )
     assert timeline.title.startswith(f"The last cell: {units.duration(timeline.ended_ns - end)} of simulated time")
+    for _ in range(20):
+        y = x @ x
+    source.begin()
+    torch.cuda.synchronize()  # for earlier work, before the time that is shown
+    y += 1
+    source.end()
+    assert source.windows is not None
+    assert [wait.name for wait in source.windows.trace.waits] == ["torch.cuda.synchronize"]  # type: ignore[union-attr]
+    assert "the host waited" not in source.windows.timeline.title  # type: ignore[union-attr]
 
 
 def test_replays_of_a_graph_take_the_place_of_the_last_step(source: Source) -> None:

@@ -278,7 +278,8 @@ def test_above_the_figure_stand_its_title_its_colours_and_its_numbers_in_words(t
     assert f"Memory of cuda:0: tensors held 0 at first, at most {size(trace.peak_memory(0))}" in above
     assert "Phases of cuda:0: forward " in above
     assert "cuda:0 copy in: 5 copies, " in above
-    assert "<style>" not in trace.figure(theme="dark").above()
+    assert "var(--jp-ui-font-color1)" not in trace.figure(theme="dark").above()
+    assert f"min-height: {figure._height}px" in trace.figure(theme="dark").above()
     assert trace.described().partition(";")[0] not in figure.without_title().above().partition("<details")[0]
 
 

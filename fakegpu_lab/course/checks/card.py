@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.course.expect.outcome import stated
+
 if TYPE_CHECKING:
     from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 
@@ -72,7 +74,7 @@ def text(record: CheckRecord) -> str:
     """Write the result as lines of text."""
     lines = [f"{_headline(record)} ({_points(record)})"]
     for part in record.parts:
-        lines.append(f"  {'✓' if part.met else '✗'} {part.what}")
+        lines.append(f"  {'✓' if part.met else '✗'} {stated(part.what, part.met)}")
         if part.message:
             lines.append(f"      {part.message}")
         lines += [f"      {name}: {content}" for name, content in _rows(part)]
@@ -108,11 +110,12 @@ def _part(part: PartRecord) -> str:
         if not part.points
         else f'<span style="color: {MUTED}"> · {escape(of_points(part.earned, part.points))}</span>'
     )
+    what = _code(stated(part.what, part.met))
     hidden = f'<span style="color: {MUTED}"> · hidden part</span>' if part.hidden else ""
     return (
         '<div style="display: flex; gap: 8px; margin-top: 6px">'
         f'<span aria-label="{spoken}" style="color: {_text(color)}; font-weight: bold">{mark}</span>'
-        f'<div style="flex: 1; min-width: 0"><div>{_code(part.what)}{worth}{hidden}</div>{message}{rows}</div></div>'
+        f'<div style="flex: 1; min-width: 0"><div>{what}{worth}{hidden}</div>{message}{rows}</div></div>'
     )
 
 

@@ -47,15 +47,19 @@ def allocator(segments: Sequence[Mapping[str, Any]] | None = None, most: int = 1
     shown = sorted(segments, key=lambda segment: -segment["total_size"])[:most]
     row, top = 34.0, 14.0
     largest = max((segment["total_size"] for segment in shown), default=1)
-    drawn = Drawing(_WIDTH, top + row * max(len(shown), 1) + 24)
+    left_out = len(segments) - len(shown)
+    several_gpus = len({segment.get("device") for segment in segments}) > 1
+    left = _LEFT + 54 if several_gpus else _LEFT
+    drawn = Drawing(_WIDTH, top + row * max(len(shown), 1) + 24 + 20 * bool(left_out))
     told, used = [], dict[str, tuple[str, str]]()
     for number, segment in enumerate(shown, 1):
         y = top + row * (number - 1)
-        drawn.text(_LEFT - 8, y + 16, f"segment {number}", anchor="end")
-        x, blocks = _LEFT, []
+        name = f"cuda:{segment['device']}, segment {number}" if several_gpus else f"segment {number}"
+        drawn.text(left - 8, y + 16, name, anchor="end")
+        x, blocks = left, []
         for block in segment["blocks"]:  # in the order of their addresses
             name, colour, opacity = _STATES.get(block["state"], _STATES["inactive"])
-            width = (_WIDTH - _LEFT - 10) * block["size"] / largest
+            width = (_WIDTH - left - 10) * block["size"] / largest
             held = size(block["size"])
             drawn.rect(x, y, width, 24, colour, opacity=opacity, hint=f"{name}: {held}")
             ink = ink_on(colour) if opacity > 0.5 else INK
@@ -65,7 +69,12 @@ def allocator(segments: Sequence[Mapping[str, Any]] | None = None, most: int = 1
             x += width
         where = f" on cuda:{segment['device']}" if "device" in segment else ""
         told.append(f"Segment {number}{where}, {size(segment['total_size'])}: {', '.join(blocks)}.")
-    legend(drawn, _LEFT, drawn.height - 6, list(used.values()))
+    if left_out:
+        held = size(sum(segment["total_size"] for segment in segments) - sum(one["total_size"] for one in shown))
+        rest = f"{len(shown)} of {len(segments)} segments, the largest; the others hold {held}."
+        drawn.text(left, drawn.height - 26, rest)
+        told.append(rest)
+    legend(drawn, left, drawn.height - 6, list(used.values()))
     whole = sum(segment["total_size"] for segment in segments)
     active = sum(b["size"] for s in segments for b in s["blocks"] if b["state"] == "active_allocated")
     first = f"{several(len(segments), 'segment')} of {size(whole)} in all, {size(active)} of it in tensors."

@@ -32,7 +32,7 @@ def on_device(thing: Any, device: str, **said: Unpack[Said]) -> bool:
     if not found:
         where = f"{value(thing)}, which holds no tensor"
     elif single:
-        where = f"it is on {thing.device}"
+        where = f"on {thing.device}"
     else:
         places = sorted({tensor.device for _, tensor in others})
         where = f"{len(others)} of {len(found)} tensors are on {' and '.join(places)}: {listed([n for n, _ in others])}"

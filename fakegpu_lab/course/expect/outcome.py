@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -76,7 +77,26 @@ class Outcome:
         where = " ".join(place(self.line)).strip() if self.line else ""
         rows = (("expected", self.expected), ("found", self.found), ("your line", where), ("hint", self.hint))
         lines = [f"  {name}: {text}" for name, text in rows if text and not self.met]
-        return "\n".join([self.what, *([f"  {self.message}"] if self.message else []), *lines])
+        return "\n".join([stated(self.what, self.met), *([f"  {self.message}"] if self.message else []), *lines])
+
+
+_ONE = r"(?:`[^`]+`|it|value \d+|the \w+)"
+_IS = re.compile(rf"((?:(?:all|every parameter) of )?{_ONE}(?: and {_ONE})*) (?:(?:is|are)( not)?|has)\b")
+
+
+def stated(what: str, met: bool) -> str:
+    """An expectation as a statement, or, if it is not met, as what should be.
+
+    >>> stated("`total` is 3.0", True), stated("`total` is 3.0", False), stated("`x` and `y` are not alike", False)
+    ('`total` is 3.0', '`total` should be 3.0', '`x` and `y` should not be alike')
+    >>> stated("the tensor has the shape (2,)", False), stated("your code calls `mm`", False)
+    ('the tensor should have the shape (2,)', 'your code calls `mm`')
+    """
+    found = None if met else _IS.match(what)
+    if found is None:
+        return what
+    verb = "have" if found[0].endswith("has") else "be"
+    return f"{found[1]} should{found[2] or ''} {verb}{what[found.end() :]}"
 
 
 class Unmet(AssertionError):  # noqa: N818 - reads as in a sentence

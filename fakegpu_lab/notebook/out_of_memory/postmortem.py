@@ -72,7 +72,7 @@ class PostMortem:
         how = ", ".join(part for part in parts if part)
         available = f"{capacity(facts.room)} available to them"
         if facts.room < facts.total:
-            available += f" (the card has {capacity(facts.total)}; CUDA itself and other programs take the rest)"
+            available += f" (the GPU has {capacity(facts.total)}; CUDA itself and other programs take the rest)"
         said = (
             f"{who} requested {size(facts.asked)}{f' ({how})' if how else ''}. Tensors were using "
             f"{size(facts.allocated)} of the {available}."
@@ -128,7 +128,7 @@ class PostMortem:
             return f"Nothing was lost to fragmentation: tensors filled all of the {size(facts.reserved)} reserved."
         return (
             f"Of the {size(facts.reserved)} reserved, {size(unused)} were free in {several(facts.pieces, 'piece')}, "
-            f"the largest {size(facts.largest_piece)}; {size(facts.free)} of the card were not reserved."
+            f"the largest {size(facts.largest_piece)}; {size(facts.free)} of the GPU's memory were not reserved."
         )
 
     @property
@@ -137,11 +137,11 @@ class PostMortem:
         return remedies(self.facts)
 
     @property
-    def _what_would_fit(self) -> str:
-        """The heading of the remedies. Outside a model's step, nothing is known of what would have come next."""
+    def _only_this(self) -> str:
+        """A sentence below the remedies' heading: outside a model's step, what would have come next is not known."""
         if self.facts.phase in ("forward", "backward", "optimizer"):
-            return "What would have fit"
-        return "What would have fit this request (what comes after it needs memory, too)"
+            return ""
+        return "This counts only the request that failed: what your program does next needs memory, too."
 
     @property
     def _title(self) -> str:
@@ -153,7 +153,7 @@ class PostMortem:
             lines += ["", str(self._largest)]
         lines += ["", self._fragmentation] if self._fragmentation else []
         if self.remedies:
-            lines += ["", f"{self._what_would_fit}:"]
+            lines += ["", "What would have fit:", *([self._only_this] if self._only_this else [])]
             lines += [f"  {n}. {remedy.what}:\n     {remedy.why}" for n, remedy in enumerate(self.remedies, 1)]
         return "\n".join(lines)
 
@@ -164,7 +164,8 @@ class PostMortem:
         steps = "".join(
             f"<li><b>{html.escape(remedy.what)}</b>: {html.escape(remedy.why)}</li>" for remedy in self.remedies
         )
-        fitted = f"<div><b>{html.escape(self._what_would_fit)}</b></div><ol>{steps}</ol>" if steps else ""
+        only = f"<div>{self._only_this}</div>" if self._only_this else ""
+        fitted = f"<div><b>What would have fit</b></div>{only}<ol>{steps}</ol>" if steps else ""
         summary = f"<summary>The {len(facts.largest)} largest tensors</summary>"
         largest = (
             f"<details>{summary}{self._largest._repr_html_()}</details>"

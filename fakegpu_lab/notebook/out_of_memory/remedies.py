@@ -231,11 +231,11 @@ def _card(facts: Facts) -> Remedy | None:
         return Remedy(what, why, needs) if SPARE * (total - overhead) >= needs else None
 
     if own > facts.total:
-        found = remedy(f"all of this card's {capacity(own)}: {command} {facts.spec}, without --memory", own)
+        found = remedy(f"all of this GPU's {capacity(own)}: {command} {facts.spec}, without --memory", own)
         if found is not None:
             return found
     for card in map(lookup.gpu, CARDS):
-        found = remedy(f"a card with more memory: {command} {card.id}", card.total_memory_bytes)
+        found = remedy(f"a GPU with more memory: {command} {card.id}", card.total_memory_bytes)
         if found is not None and card.total_memory_bytes > own:
             return found
     return None

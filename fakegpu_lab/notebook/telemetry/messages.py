@@ -44,7 +44,9 @@ class Timeline(_Frozen):
     ended_ns: int
     free_ns: int = Field(description="when the first device was done with what was launched before")
     lanes: tuple[Lane, ...]
-    top: tuple[tuple[int, str, int, int], ...] = Field(description="device, kernel, calls, ns: those that took most")
+    top: tuple[tuple[int, str, int, int], ...] = Field(
+        description="device, op, kernels, ns: those that took most; of the others together, device -1"
+    )
 
 
 Band = tuple[str, int, int, str, str, str, str, int, tuple[int, ...], tuple[tuple[int, int], ...]]

@@ -37,6 +37,9 @@ RECORDS = 4_000
 BARS = 500
 """The most bars that are sent."""
 
+TOP = 8
+"""The ops that are named in a window's table; one more row sums up the others."""
+
 SHARE = 0.003
 """The share of the process's processor time that recording may take."""
 
@@ -154,7 +157,10 @@ def _timeline(trace: Trace, title: str, number: int, queued: Mapping[int, int]) 
         if row.label in lanes_of:  # else the GPU would seem to be idle until then
             row.bars.insert(0, Bar(trace.began_ns, trace.began_ns + lanes_of[row.label], EARLIER, "", ""))
     thinned(rows, BARS)
-    top = sorted(trace.totals.items(), key=lambda item: -item[1].ns)[:8]
+    totals = sorted(trace.totals.items(), key=lambda item: -item[1].ns)
+    top = [(device, name, total.count, total.ns) for (device, name), total in totals[:TOP]]
+    if rest := [total for _, total in totals[TOP:]]:
+        top.append((-1, f"{len(rest)} more", sum(total.count for total in rest), sum(total.ns for total in rest)))
     return Timeline(
         number=number,
         title=f"{title}: {trace.described(earlier)}",
@@ -165,7 +171,7 @@ def _timeline(trace: Trace, title: str, number: int, queued: Mapping[int, int]) 
             Lane(label=row.label, bars=tuple((bar.start_ns, bar.end_ns, bar.kind, bar.label) for bar in row.bars))
             for row in rows
         ),
-        top=tuple((device, name, total.count, total.ns) for (device, name), total in top),
+        top=tuple(top),
     )
 
 

@@ -215,7 +215,7 @@ def _lay_out_one(drawn: Any, found: Allocations, place: int, domain: list[float]
     x, y, above = (f"axis{number}" for number in (place + 1, 2 * place + 1, 2 * place + 2))
     ticks = byte_ticks(most, 4)
     shown = place == 0
-    rows = [text for text, regions in (("modules ", found.modules), ("phases ", found.phases)) if regions]
+    rows = [text for text, regions in (("module ", found.modules), ("phase ", found.phases)) if regions]
     drawn.update_layout({
         f"x{x}": {"domain": domain, "anchor": f"y{2 * place + 1}", "range": [-0.5, found.steps + 0.5],
                   "zeroline": False, "showgrid": False,
@@ -226,7 +226,7 @@ def _lay_out_one(drawn: Any, found: Allocations, place: int, domain: list[float]
                   "showticklabels": shown, "ticktext": [f"{size(tick)} " if tick else "0 " for tick in ticks]},
         f"y{above}": {"domain": [1 - _REGIONS, 1], "anchor": f"x{place + 1}", "range": [-0.5, 1.5],
                       "fixedrange": True, "showgrid": False, "zeroline": False, "automargin": shown,
-                      "tickvals": [0, 1] if shown and rows else [], "ticktext": ["modules ", "phases "]},
+                      "tickvals": [0, 1] if shown and rows else [], "ticktext": ["module ", "phase "]},
     })  # fmt: skip
 
 

@@ -49,6 +49,15 @@ _FAINT = """
 """For a figure whose phases are faint, with the page showing through; on solid bars plotly's own colour is readable."""
 
 
+_ROOM = """
+.jp-OutputArea-child:has(.fakegpu-height-{height}) + .jp-OutputArea-child .js-plotly-plot {{
+  min-height: {height}px;
+}}
+"""
+"""JupyterLab draws a figure again when the theme changes. By then plotly has dropped its height, and takes its place's:
+an output's place is as high as what is in it, so without this the figure would have no height, and vanish."""
+
+
 class Figure(go.Figure):  # type: ignore[misc]
     """A plotly figure that a notebook shows with its title, its key and its words above it."""
 
@@ -109,15 +118,17 @@ class Figure(go.Figure):  # type: ignore[misc]
 
     def above(self) -> str:
         """What stands above the picture, as HTML."""
-        style = f"<style>{_STYLE}{'' if self._solid else _FAINT}</style>" if self._follows else ""
+        style = _ROOM.format(height=self._height)
+        if self._follows:
+            style += _STYLE + ("" if self._solid else _FAINT)
         kind = "fakegpu-figure-auto" if self._follows else "fakegpu-figure"
-        kind += "" if self._solid else " fakegpu-faint"
+        kind += ("" if self._solid else " fakegpu-faint") + f" fakegpu-height-{self._height}"
         title = f"<div>{html.escape(self._title)}</div>" if self._title else ""
         more = "".join(
             f'<details style="margin: 4px 0"><summary>{name}</summary>{text}</details>'
             for name, text in self._more.items()
         )
-        return f'<div class="{kind}">{style}{title}{self._swatches()}{more}</div>'
+        return f'<div class="{kind}"><style>{style}</style>{title}{self._swatches()}{more}</div>'
 
     def _swatches(self) -> str:
         swatch = "display: inline-block; width: 11px; height: 11px; margin-right: 5px; border: 1px solid #88888888"

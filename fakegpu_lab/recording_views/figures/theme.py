@@ -13,7 +13,7 @@ BARS = {
     "matmul": "#0072B2", "convolution": "#56B4E9", "attention": "#D55E00", "elementwise": "#E69F00",
     "reduction": "#009E73", "normalization": "#CC79A7", "optimizer": "#B8A800", "copy": "#8C6239",
     "collective": "#8F63BF", "other": "#8A8A8A", "waits for ranks": "#B39DD0",
-    "python": "#C2A33A", "dispatch": "#8FB3B0", "launch": "#6F7785", "host waits": "#A3A9B4", "host works": "#4F7A8C",
+    "python": "#3F8F89", "dispatch": "#8FB3B0", "launch": "#6F7785", "host waits": "#A3A9B4", "host works": "#4F7A8C",
     "forward": "#7FA8C9", "backward": "#CF9A72",
 }  # fmt: skip
 PHASES = {"forward": "#7FA8C9", "backward": "#CF9A72", "optimizer": "#A48BC0"}

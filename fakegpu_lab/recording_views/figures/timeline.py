@@ -47,6 +47,9 @@ LEGEND = {
     "waits for ranks": "collective waits for the slowest rank",
 }  # fmt: skip
 """The kinds of bars that are no class of kernels, and what the legend calls them."""
+HATCHED = ("host waits", "waits for ranks")
+"""The kinds of bars in which something waits; in the panel, too, they are striped."""
+
 _EDGED = 120
 """Bars wider than the figure's width divided by this have an edge, which separates neighbours."""
 _PIXELS, _WIDENED = 1_000, 0.05
@@ -85,7 +88,7 @@ def figure(
     drawn = shown.Figure(
         words=words.timeline(title, rows, curves, found, recorded.began_ns),
         title=" ".join(lines),
-        key={LEGEND.get(kind, kind): BAR_COLOURS[kind] for kind in kinds},
+        key={LEGEND.get(kind, kind): _swatch(kind) for kind in kinds},
         height=strips.plot_px + AXIS_PX,
         follows=theme_name is None,
     )
@@ -101,6 +104,11 @@ def figure(
         drawn.add_scatter(**_peak(index, curve, axis, _y(number)))
     _lay_out(drawn, rows, lines, axis, strips, used)
     return drawn
+
+
+def _swatch(kind: str) -> str:
+    color = BAR_COLOURS[kind]
+    return f"repeating-linear-gradient(135deg, #555555 0 1px, {color} 1px 4px)" if kind in HATCHED else color
 
 
 class _Strips:
@@ -200,7 +208,7 @@ def bars_of_kind(kind: str, bars: Sequence[tuple[int, Bar]], axis: Axis) -> dict
     if crowded:
         marker["color"] = [faint(colour, _BLENDED) if row in crowded else colour for row, _ in bars]
     marker["line"]["width"] = [1 if bar.end_ns - bar.start_ns > edged_ns else 0 for _, bar in bars]
-    if kind in ("host waits", "waits for ranks"):
+    if kind in HATCHED:
         marker["pattern"] = {"shape": "/", "size": 5, "solidity": 0.25, "fgcolor": "#555555"}
     return {
         "name": LEGEND.get(kind, kind),

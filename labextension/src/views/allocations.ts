@@ -1,9 +1,10 @@
 import { h, mark, watchWidth } from '../dom';
 import type { IAllocations, IBand, IRegion } from '../telemetry/schema';
 import { count, duration, size } from '../units';
-import { Colours } from './colours';
-import { Colour, opaque, parts, Pixels } from './curves';
+import { Colours, variable } from './colours';
+import { Colour, legible, opaque, parts, Pixels } from './curves';
 import { fillKey } from './legend';
+import { merged } from './marks';
 import { spoken } from './memory';
 import { CATEGORIES } from './series';
 import { bandAt, extent, IRun, runs, stack, Stack, whole } from './stack';
@@ -16,6 +17,9 @@ const ROW = 18;
 const AXIS = 38;
 const SIDE = 74;
 const EDGE = 14;
+
+/** Boxes of modules that are narrower, in pixels, are drawn together. */
+const THIN = 4;
 
 const FONT = '11px system-ui, sans-serif';
 
@@ -37,7 +41,7 @@ export class Allocations {
       onkeydown: event => this._key(event as KeyboardEvent)
     });
     const place = h('div', {}, this._canvas);
-    this.node = h('div', { class: 'fg-Allocations' }, place, this._legend, this._said);
+    this.node = h('div', { class: 'fg-Allocations' }, this._above, place, this._legend, this._said);
     this._observer = watchWidth(place, width => {
       this._width = width;
       this._draw();
@@ -51,8 +55,20 @@ export class Allocations {
     return this._canvas;
   }
 
-  /** The categories that are there, with what each held at the peak. */
+  /** The categories that are there, with what each held at the peak, and the phases. */
   get legend(): { colour: string; text: string }[] {
+    return [...this._held, ...this._phases];
+  }
+
+  private get _phases(): { colour: string; text: string }[] {
+    const names = new Set(this._given?.phases.map(([name]) => name));
+    return [...names].map(name => ({
+      colour: this._colours.of(`--fg-phase-${name}`),
+      text: name
+    }));
+  }
+
+  private get _held(): { colour: string; text: string }[] {
     const given = this._given;
     return CATEGORIES.filter(name => given?.bands.some(band => band.category === name)).map(
       name => ({
@@ -60,6 +76,11 @@ export class Allocations {
         text: `${spoken(name, this._trans)} ${size(this._atPeak(name))}`
       })
     );
+  }
+
+  private _fillKey(): void {
+    fillKey(this._legend, this._held, this._trans.__('at the peak:'));
+    fillKey(this._above, this._phases);
   }
 
   show(given: IAllocations): void {
@@ -74,7 +95,7 @@ export class Allocations {
       this._kept = -1;
     }
     this._kept = Math.min(this._kept, given.bands.length - 1);
-    fillKey(this._legend, this.legend, this._trans.__('at the peak:'));
+    this._fillKey();
     this._choose(this._kept);
     this._draw();
     mark(
@@ -84,7 +105,7 @@ export class Allocations {
         'Allocations, %1. %2. At the peak: %3. %4',
         given.title,
         given.said,
-        this.legend.map(({ text }) => text).join(', '),
+        this._held.map(({ text }) => text).join(', '),
         this._trans.__(
           'Left and right move from tensor to tensor, plus and minus zoom, 0 shows all.'
         )
@@ -95,7 +116,7 @@ export class Allocations {
   retheme(): void {
     this._colours.forget();
     this._pixels = null;
-    fillKey(this._legend, this.legend, this._trans.__('at the peak:'));
+    this._fillKey();
     this._draw();
   }
 
@@ -292,12 +313,14 @@ export class Allocations {
       top + ROW / 2 - 1
     );
     context.textAlign = 'center';
-    for (const [name, first, last] of row) {
-      const left = Math.max(SIDE, this._right(first - 0.5));
-      const right = Math.min(SIDE + this._wide, this._right(last - 0.5));
-      if (right - left < 1) {
-        continue;
-      }
+    const boxes = row
+      .map(([name, first, last]) => ({
+        name,
+        left: Math.max(SIDE, this._right(first - 0.5)),
+        right: Math.min(SIDE + this._wide, this._right(last - 0.5))
+      }))
+      .filter(({ left, right }) => right > left);
+    for (const { name, left, right } of phases ? boxes : merged(boxes, THIN)) {
       const colour = this._colours.of(phases ? `--fg-phase-${name}` : '--fg-sunken');
       context.fillStyle = colour;
       context.fillRect(left, top, Math.max(1, right - left - 1), ROW - 3);
@@ -494,6 +517,7 @@ export class Allocations {
   }
 
   private _canvas: HTMLCanvasElement;
+  private _above = h('ul', { class: 'fg-Legend' });
   private _legend = h('ul', { class: 'fg-Legend' });
   private _said = h('div', { class: 'fg-Allocations-said', role: 'status' });
   private _given: IAllocations | null = null;
@@ -514,21 +538,8 @@ export class Allocations {
   private _observer: ResizeObserver;
 }
 
-function variable(category: string): string {
-  return `--fg-${category.replace('_', '-')}`;
-}
-
 /** A module's path, then shorter ways to say it: `Net.blocks.0.mlp`, `blocks.0.mlp`, `0.mlp`, `mlp`. */
 function namings(path: string): string[] {
   const names = path.split('.');
   return names.map((_, place) => names.slice(place).join('.'));
-}
-
-/** Black or white, whichever can be read on a colour (WCAG's relative luminance). */
-function legible(colour: [number, number, number]): string {
-  const [red, green, blue] = colour.map(part => {
-    const value = part / 255;
-    return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
-  });
-  return 0.2126 * red! + 0.7152 * green! + 0.0722 * blue! > 0.179 ? '#000' : '#fff';
 }

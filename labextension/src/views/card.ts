@@ -126,8 +126,8 @@ export class Card {
             top: !known
               ? ''
               : curves.top > 1
-                ? this._trans.__('max %1, 100% busy', size(curves.top))
-                : this._trans.__('max 100% busy'),
+                ? this._trans.__('scale: %1, 100%', size(curves.top))
+                : this._trans.__('scale: 100%'),
             begin: known ? duration(curves.begin) : '',
             end: known ? duration(curves.end) : ''
           }
@@ -146,7 +146,11 @@ export class Card {
   }
 
   private _lines({ counters }: IDevice, options: ICardOptions): [string, string][] {
-    const lines: [string, string][] = [[this._trans.__('Kernels'), count(counters.kernels)]];
+    const kernels =
+      counters.collectiveCount > 0
+        ? this._trans.__('Kernels without collectives')
+        : this._trans.__('Kernels');
+    const lines: [string, string][] = [[kernels, count(counters.kernels)]];
     if (options.transfers) {
       lines.push(
         [this._trans.__('Host to device'), this._copied(counters.h2dBytes, counters.h2dCount)],

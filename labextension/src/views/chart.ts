@@ -5,7 +5,7 @@ import { duration } from '../units';
 import { Colours } from './colours';
 import { Curves } from './curves';
 import { Legend } from './legend';
-import { labels, Step } from './marks';
+import { labels, roomAbove, Step } from './marks';
 import { before } from './series';
 import { ticks } from './ticks';
 import type { ITrans } from './trans';
@@ -352,20 +352,24 @@ export class Chart {
     this._host.dataset.steps = [what, ...shown.map(label => label.text)].join(' ');
   }
 
-  /** Lines at a value, each with its name at an end, on a ground of its own: one at the right, the next one at the left. */
+  /**
+   * Lines at a value, each with its name at an end, on a ground of its own: one at the right, the next one at the left.
+   * A name stands above its line, or below it if another line, or the figure's end, is too close above.
+   */
   private _drawLevels(plot: uPlot, ratio: number): void {
     const { ctx, bbox } = plot;
     ctx.textBaseline = 'bottom';
     const room = 14 * ratio;
     const levels = (this._data?.levels ?? []).filter(level => level.value <= this._most);
-    levels.forEach(({ value, text, colour }, place) => {
-      const down = Math.round(plot.valToPos(value, 'y', true));
+    const downs = levels.map(({ value }) => Math.round(plot.valToPos(value, 'y', true)));
+    levels.forEach(({ text, colour }, place) => {
+      const down = downs[place]!;
       ctx.fillStyle = this._colours.of(colour);
       ctx.fillRect(bbox.left, down, bbox.width, Math.max(1, Math.round(ratio)));
       const right = place % 2 === 0;
       ctx.textAlign = right ? 'right' : 'left';
       const at = right ? bbox.left + bbox.width - 4 * ratio : bbox.left + 4 * ratio;
-      const line = down - bbox.top >= room ? down - 1 : down + room;
+      const line = roomAbove(down, [bbox.top, ...downs], room) ? down - 1 : down + room;
       const wide = ctx.measureText(text).width + 6 * ratio;
       const left = right ? at - wide + 3 * ratio : at - 3 * ratio;
       ctx.fillStyle = this._colours.of('--fg-paper'); // else a curve behind it would strike it through

@@ -1,3 +1,8 @@
+/** The variable with the colour of a category of memory. */
+export function variable(category: string): string {
+  return `--fg-${category.replace('_', '-')}`;
+}
+
 /** The colours that the style gives to CSS variables of a node; each is looked up once per theme. */
 export class Colours {
   constructor(private _node: () => Element) {}

@@ -274,3 +274,12 @@ export function parts(colour: string): [number, number, number] {
   const [red, green, blue] = context.getImageData(0, 0, 1, 1).data;
   return [red!, green!, blue!];
 }
+
+/** Black or white, whichever can be read on a colour (WCAG's relative luminance). */
+export function legible(colour: [number, number, number]): string {
+  const [red, green, blue] = colour.map(part => {
+    const value = part / 255;
+    return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red! + 0.7152 * green! + 0.0722 * blue! > 0.179 ? '#000' : '#fff';
+}

@@ -63,14 +63,12 @@ export class Figures {
     this._peak = new Table(trans.__('What made the peak'), 'fg-mod-peak');
     this._lanes = new Lanes(view, trans);
     this._advice = new Advice(trans);
-    this._matrix = new Table(
-      trans.__('Bytes sent from each place to every other'),
-      'fg-mod-matrix'
-    );
+    const copied = trans.__('Bytes copied from each place to every other (without collectives)');
+    this._matrix = new Table(copied, 'fg-mod-matrix');
     this._copies = new Table(trans.__('Copies by direction'));
     this._groups = new Table(trans.__('Collectives by operation'), 'fg-mod-groups');
     this._ranks = new Table(trans.__('Collectives by rank'), 'fg-mod-ranks');
-    this._top = new Table(trans.__('Kernels that took the most time'));
+    this._top = new Table(trans.__('Ops that took the most time'));
     const section = (id: PartId, heading: string, ...shown: { node: HTMLElement }[]): Section =>
       new Section(
         id,
@@ -97,13 +95,7 @@ export class Figures {
         'transfers',
         trans.__('Transfers'),
         this._copies,
-        {
-          node: h(
-            'h4',
-            { class: 'fg-Table-title' },
-            trans.__('Bytes sent from each place to every other')
-          )
-        },
+        { node: h('h4', { class: 'fg-Table-title' }, copied) },
         this._matrix
       ),
       collectives: section('collectives', trans.__('Collectives'), this._groups, this._ranks),

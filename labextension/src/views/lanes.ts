@@ -2,7 +2,8 @@ import { h, mark, say, watchWidth } from '../dom';
 import type { IBar, ITimeline } from '../telemetry/schema';
 import { duration, percent } from '../units';
 import { Colours } from './colours';
-import { fillKey } from './legend';
+import { legible, parts } from './curves';
+import { fillKey, IEntry } from './legend';
 import { labels, Step } from './marks';
 import { apart, ticks } from './ticks';
 import type { ITrans } from './trans';
@@ -18,6 +19,24 @@ const SIDE = 118;
 
 /** The same where the figure is narrow. */
 const NARROW = 78;
+
+/** The kinds of bars in which something waits: striped, as in the figure of a recording. */
+const HATCHED = ['host waits', 'waits for ranks'];
+
+function hatch(context: CanvasRenderingContext2D, left: number, top: number, wide: number): void {
+  context.save();
+  context.beginPath();
+  context.rect(left, top, wide, BAR);
+  context.clip();
+  context.beginPath();
+  for (let at = left - BAR; at < left + wide; at += 6) {
+    context.moveTo(at, top + BAR);
+    context.lineTo(at + BAR, top);
+  }
+  context.strokeStyle = '#555555';
+  context.stroke();
+  context.restore();
+}
 
 /** The last stretch that was recorded: a lane for each stream, copy engine and host thread, a bar for each kernel. */
 export class Lanes {
@@ -56,8 +75,12 @@ export class Lanes {
   }
 
   /** The kinds of bars there are, with their colours. */
-  get legend(): { colour: string; text: string }[] {
-    return this._kinds.map(kind => ({ colour: this._colour(kind), text: this._name(kind) }));
+  get legend(): IEntry[] {
+    return this._kinds.map(kind => ({
+      colour: this._colour(kind),
+      text: this._name(kind),
+      hatched: HATCHED.includes(kind)
+    }));
   }
 
   show(timeline: ITimeline, steps: Step[] = []): void {
@@ -140,8 +163,17 @@ export class Lanes {
         }
         const left = this._side + Math.max(0, (bar.start - low) * scale);
         const right = this._side + Math.min(width - this._side, (bar.end - low) * scale);
-        context.fillStyle = this._colour(bar.kind);
-        context.fillRect(left, top, Math.max(1, right - left - (right - left > 3 ? 0.5 : 0)), BAR);
+        const colour = this._colour(bar.kind);
+        const wide = Math.max(1, right - left - (right - left > 3 ? 0.5 : 0));
+        context.fillStyle = colour;
+        context.fillRect(left, top, wide, BAR);
+        if (HATCHED.includes(bar.kind)) {
+          hatch(context, left, top, wide);
+        } else if (bar.label && context.measureText(bar.label).width < wide - 6) {
+          context.fillStyle = this._ink(colour);
+          context.textAlign = 'center';
+          context.fillText(bar.label, left + wide / 2, top + BAR / 2 + 0.5);
+        }
       }
     });
     this._drawSteps(context, width, height);
@@ -316,6 +348,13 @@ export class Lanes {
     );
   }
 
+  /** The colour of a name on a bar. */
+  private _ink(colour: string): string {
+    const known = this._inks.get(colour) ?? legible(parts(colour));
+    this._inks.set(colour, known);
+    return known;
+  }
+
   private _colour(kind: string): string {
     return this._colours.of(`--fg-kind-${kind.replace(/\W+/g, '-')}`, '--fg-kind-other');
   }
@@ -327,6 +366,7 @@ export class Lanes {
   private _steps: Step[] = [];
   private _range: Range | null = null;
   private _kinds: string[] = [];
+  private _inks = new Map<string, string>();
   private _from: number | null = null;
   private _to: number | null = null;
   private _colours = new Colours(() => this.node);

@@ -59,16 +59,19 @@ export class Legend {
   private _lines: ILine[] = [];
 }
 
+/** A name of a key, with its colour; what is `hatched` is striped in the figure. */
+export interface IEntry {
+  colour: string;
+  text: string;
+  hatched?: boolean;
+}
+
 /** Show names with their colours in a list, and before them, of which moment their figures are. */
-export function fillKey(
-  list: HTMLElement,
-  entries: { colour: string; text: string }[],
-  when = ''
-): void {
+export function fillKey(list: HTMLElement, entries: IEntry[], when = ''): void {
   list.replaceChildren(
     ...(when ? [h('li', { class: 'fg-Legend-when' }, when)] : []),
-    ...entries.map(({ colour, text }) => {
-      const swatch = h('span', { class: 'fg-Swatch' });
+    ...entries.map(({ colour, text, hatched }) => {
+      const swatch = h('span', { class: hatched ? 'fg-Swatch fg-mod-hatched' : 'fg-Swatch' });
       swatch.style.setProperty('--fg-swatch', colour);
       return h('li', {}, swatch, text);
     })

@@ -59,3 +59,33 @@ function fitting(
   }
   return found;
 }
+
+/** A named box from one place to another. */
+export interface IBox {
+  name: string;
+  left: number;
+  right: number;
+}
+
+/** Boxes in their order; neighbours that are thinner than `thin` are one box, without a name. */
+export function merged(boxes: IBox[], thin: number): IBox[] {
+  const found: IBox[] = [];
+  let open: IBox | null = null;
+  for (const box of boxes) {
+    if (box.right - box.left >= thin) {
+      open = null;
+      found.push(box);
+    } else if (open && box.left - open.right < 1) {
+      open.right = Math.max(open.right, box.right);
+    } else {
+      open = { ...box, name: '' };
+      found.push(open);
+    }
+  }
+  return found;
+}
+
+/** Whether `room` above a line is free of the others, and of the figure's end; all are heights from the top. */
+export function roomAbove(line: number, others: number[], room: number): boolean {
+  return others.every(other => other >= line || line - other >= room);
+}

@@ -63,7 +63,7 @@ export class Meter {
     mark(this.node, 'title', held.join(', '));
     say(this._words.peak, this._trans.__('peak %1', size(memory.peakAllocated)));
     say(this._words.kept, this._trans.__('reserved, unused %1', size(kept)));
-    say(this._words.context, this._trans.__('CUDA %1', size(memory.context)));
+    say(this._words.context, this._trans.__('CUDA context %1', size(memory.context)));
   }
 
   private _parts: HTMLElement[];

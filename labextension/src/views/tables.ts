@@ -3,6 +3,7 @@ import { deviceName, Model } from '../telemetry/model';
 import type { IAllocations, ICollective, IDevice, ITimeline } from '../telemetry/schema';
 import { count, duration, exact, rate, size } from '../units';
 import { spoken } from './memory';
+import { variable } from './colours';
 import type { IMatrix } from './series';
 import type { ITrans } from './trans';
 
@@ -14,6 +15,8 @@ export interface IRows {
   shades?: number[][];
   /** By row and column, what the hover says. */
   hovers?: string[][];
+  /** By row, the variable with its colour; empty for none. */
+  colours?: string[];
 }
 
 /** Shows rows; what has not changed is not touched. */
@@ -42,6 +45,9 @@ export class Table {
     given.rows.forEach((row, number) => {
       const line = this._body.children[number] as HTMLElement;
       fit(line, row.length, place => (place === 0 ? h('th', { scope: 'row' }) : h('td')));
+      const colour = given.colours?.[number];
+      line.classList.toggle('fg-mod-coloured', Boolean(colour));
+      line.style.setProperty('--fg-swatch', colour ? `var(${colour})` : '');
       row.forEach((text, place) => {
         const cell = line.children[place] as HTMLElement;
         say(cell, text);
@@ -196,7 +202,7 @@ export function peakRows({ groups, peak }: IAllocations, trans: ITrans): IRows {
       trans.__('line')
     ],
     rows: groups.map(one => [
-      one.category ? spoken(one.category, trans) : trans.__('others'),
+      one.category ? spoken(one.category, trans) : trans.__('the rest'),
       size(one.nbytes),
       `${(100 * share(one.nbytes)).toFixed(1)}%`,
       count(one.tensors),
@@ -204,24 +210,25 @@ export function peakRows({ groups, peak }: IAllocations, trans: ITrans): IRows {
       one.line
     ]),
     shades: groups.map(one => [0, 0, share(one.nbytes)]),
-    hovers: groups.map(one => ['', exact(one.nbytes)])
+    hovers: groups.map(one => ['', exact(one.nbytes)]),
+    colours: groups.map(one => (one.category ? variable(one.category) : ''))
   };
 }
 
-/** The kernels that took most of a timeline, and their share of the time in which the GPUs were free for it. */
+/** The ops that took most of a timeline, and their share of the time in which the GPUs were free for it. */
 export function topRows(timeline: ITimeline, trans: ITrans): IRows {
   const whole = Math.max(1, timeline.ended - timeline.free);
   return {
     heads: [
-      trans.__('kernel'),
+      trans.__('op'),
       trans.__('device'),
-      trans.__('calls'),
+      trans.__('kernels'),
       trans.__('time'),
       trans.__('share of time')
     ],
     rows: timeline.top.map(one => [
       one.kernel,
-      `cuda:${one.device}`,
+      one.device < 0 ? '' : `cuda:${one.device}`,
       count(one.calls),
       duration(one.ns),
       `${((100 * one.ns) / whole).toFixed(1)}%`
