@@ -267,6 +267,8 @@ def _register() -> list[torch.library.Library]:
     cudnn_rnn.register(library)
     for key in ("QuantizedCUDA", "QuantizedPrivateUse1"):
         library.impl("_to_copy", quantized_to_copy, key)
+        for name in ("_empty_affine_quantized", "_empty_per_channel_affine_quantized"):
+            library.impl(name, not_simulated.refuse("quantized tensors"), key)
     fused_kernels.register(library)
     library.impl("_local_scalar_dense", local_scalar_dense, "PrivateUse1")
     return [library]
