@@ -76,6 +76,7 @@ REFUSED: dict[str, list[Callable[[], Any]]] = {
         lambda: torch.quantize_per_tensor(torch.ones(3, device="cuda"), 0.25, 1, torch.qint8),
         lambda: torch.quantize_per_tensor(torch.ones(3), 0.25, 1, torch.qint8).cuda(),
         lambda: torch.quantize_per_tensor(torch.ones(3), 0.25, 1, torch.qint8).to("cuda:1"),
+        lambda: torch._empty_affine_quantized([3], scale=0.25, zero_point=1, dtype=torch.qint8, device="cuda"),
     ],
     "products of another dtype": [
         lambda: torch.mm(halves(), halves(), out_dtype=torch.float32),

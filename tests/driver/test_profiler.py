@@ -307,6 +307,17 @@ def test_the_chrome_trace(tmp_path: Path) -> None:
         assert event["ph"] != "X" or event["dur"] >= 0
 
 
+def test_the_time_that_was_recorded_ends_no_sooner_than_its_span(tmp_path: Path) -> None:
+    x, path = torch.ones(64, 128, device="cuda"), tmp_path / "trace.json"
+    for _ in range(20):  # the sum of a start and a duration is rounded: the end must be that sum
+        with profile(activities=BOTH) as profiler:
+            x.T @ x
+        profiler.export_chrome_trace(str(path))
+        events = {event["name"]: event for event in json.loads(path.read_text())["traceEvents"]}
+        span = events["PyTorch Profiler (0)"]
+        assert span["ts"] + span["dur"] <= events["Record Window End"]["ts"]
+
+
 def test_the_schedule(tmp_path: Path) -> None:
     x = torch.randn(64, 64, device="cuda")
     seen = []

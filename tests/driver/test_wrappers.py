@@ -57,6 +57,20 @@ def test_views_while_the_dispatch_is_off(machine, view, shape):
     assert own.tolist() == view(x.cpu()).tolist()
 
 
+def test_set_while_the_dispatch_is_off(machine):
+    x = torch.arange(6.0, device="cuda").reshape(2, 3)
+    source, wrapper = TwoTensor(x, x), TwoTensor(x, x)
+    own = torch.zeros(2, device="cuda")
+    with torch._C._DisableTorchDispatch():
+        wrapper.set_(source.transpose(0, 1))
+        own.set_(x[1])
+    assert (wrapper.shape, wrapper.stride()) == ((3, 2), (1, 3))
+    assert wrapper.untyped_storage()._cdata == source.untyped_storage()._cdata
+    assert own.tolist() == [3, 4, 5]
+    own.zero_()
+    assert x.tolist() == [[0, 1, 2], [0, 0, 0]]
+
+
 def test_functions_under_vmap_and_grad_see_cuda(machine):
     def function(x):
         assert (x.device, x.is_cuda) == (torch.device("cuda:1"), True)

@@ -22,6 +22,12 @@ def recorded(call):
     return result, trace.kernels
 
 
+def test_padding_is_measured_for_products_of_the_same_size():
+    net = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 10)).cuda()  # one of an input, one of a result
+    x = torch.randn(10, 10, device="cuda")
+    torch.testing.assert_close(torch.compile(net)(x), net(x))
+
+
 def test_elementwise_ops_are_one_kernel_at_the_users_line():
     x = torch.randn(8, 8, device="cuda")
     compiled = torch.compile(lambda x: (x * 2 + 1).sin(), fullgraph=True)

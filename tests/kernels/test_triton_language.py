@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -207,6 +209,24 @@ def test_functions_of_libdevice():
     assert torch.allclose(x, expected)
     with pytest.raises(lab.FakeGpuError, match=r"libdevice\.popc is not part of the simulation"):
         bits[(1,)](torch.ones(64, dtype=torch.int32, device="cuda"), B=64)
+
+
+@triton.jit
+def power(o_ptr, base, exponent, B: tl.constexpr):
+    one = tl.full((1,), base, tl.float32)  # Inductor's constants
+    tl.store(o_ptr + tl.arange(0, B), tl.broadcast_to(libdevice.pow(one, exponent), (B,)))
+
+
+def test_functions_of_libdevice_take_numbers_without_a_warning():
+    out = torch.empty(64, device="cuda")
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            power[(1,)](out, 0.5, 3.0, B=64)
+    finally:
+        torch.set_warn_always(False)
+    assert out.tolist() == [0.125] * 64
 
 
 def test_a_kernel_in_a_function_sees_its_variables():

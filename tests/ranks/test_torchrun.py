@@ -123,6 +123,33 @@ def test_fsdp2_tensor_parallel_and_checkpoints(tmp_path: Path) -> None:
     assert "all equal 66176 [3.0, 3.0, 3.0] 2" in ran.stdout
 
 
+BESIDE = """
+import os, time, torch, torch.distributed as dist, fakegpu_lab as lab
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+x = torch.full((4,), 1.0 + rank, device="cuda")
+dist.barrier(device_ids=[rank])
+if rank:
+    time.sleep(1.0)  # rank 0 is there long before
+    torch.cuda._sleep(10**7)
+dist.all_reduce(x, async_op=True)  # nobody calls wait()
+torch.cuda.synchronize()
+came = lab.clock()
+os.write(1, f"{came} {x.tolist()}\\n".encode())
+dist.destroy_process_group()
+"""
+
+
+def test_who_waits_for_the_device_waits_for_what_runs_beside_its_stream(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text(BESIDE)
+    ran = torchrun("--nproc-per-node", "2", "beside.py", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    first, second = ran.stdout.splitlines()
+    assert first == second, "rank 0 waits for rank 1, which came later"
+    assert first.endswith(" [3.0, 3.0, 3.0, 3.0]")
+
+
 BROKEN = """
 import os, threading, torch, torch.distributed as dist
 from datetime import timedelta

@@ -176,7 +176,8 @@ TABLE: dict[str, Row] = {
     ),
     "encoder fast path": Row(
         "The fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention in eval mode",
-        "The ordinary ops compute the same; nn.TransformerEncoder uses them automatically.",
+        "The ordinary ops compute the same, but for a row whose keys are all masked, which the fast path makes NaN; "
+        "nn.TransformerEncoder uses them automatically.",
     ),
     "TorchScript files": Row(
         "Saving a TorchScript model whose tensors are on a device",

@@ -92,8 +92,13 @@ def _forget_system(patches: Patches, module: Any) -> None:
 
 
 def _measure_padding(patches: Patches, module: Any) -> None:
-    """Measure products on device tensors, which need dispatch to Python; only the modes that trace are off."""
+    """Measure products on device tensors, which need dispatch to Python; only the modes that trace are off.
+
+    A product that was measured before is measured again: otherwise, its bias would still be a FakeTensor, from which
+    torch makes a device tensor only without dispatch.
+    """
     patches.set(module, "no_dispatch", _disable_current_modes)
+    patches.set(module, "get_cached_base_mm_benchmark_time", lambda key: None)
 
 
 class _OnTheHost(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -139,13 +139,14 @@ def record_stream(source: FakeCudaTensor, stream: torch.Stream) -> None:
     transfer.record_stream(None, (source, stream), {})  # type: ignore[arg-type]
 
 
-def _view_below_dispatch(name: str) -> Callable[..., Any]:
-    """A view while Python's dispatch is off (`no_dispatch`): of a wrapper subclass its metadata, as on CPU and CUDA."""
-    op = getattr(torch.ops.aten, name).default
+def _metadata_below_dispatch(name: str) -> Callable[..., Any]:
+    """A view or `set_` while Python's dispatch is off (`no_dispatch`): a wrapper subclass's metadata, as on a card."""
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
 
     def view(source: torch.Tensor, *args: Any) -> Any:
         if isinstance(source, FakeCudaTensor):
-            return FakeCudaTensor.__torch_dispatch__(op, (), (source, *args))  # type: ignore[call-arg]
+            return FakeCudaTensor.__torch_dispatch__(op, (), (source, *args), {})  # type: ignore[call-arg]
         return op._op_dk(torch._C.DispatchKey.CPU, source, *args)
 
     return view
@@ -196,6 +197,16 @@ FACTORIES: dict[str, Callable[..., Any]] = {
     "triu_indices": _computed_on_inner_device("triu_indices"),
 }
 
+
+METADATA = (
+    "as_strided",
+    "view",
+    "unfold",
+    "_reshape_alias",
+    "set_.source_Tensor",
+    "set_.source_Storage_storage_offset",
+)
+"""Ops that change only what a tensor says of its memory."""
 
 _library: Any = torch.library.Library
 
@@ -248,14 +259,16 @@ def _register() -> list[torch.library.Library]:
     library.impl("_sparse_compressed_tensor_unsafe", sparse_of_parts, "AutogradPrivateUse1")
     library.impl("_copy_from", copy_from, "PrivateUse1")
     library.impl("record_stream", record_stream, "PrivateUse1")
-    for name in ("as_strided", "view", "unfold", "_reshape_alias"):
-        library.impl(name, _view_below_dispatch(name), "PrivateUse1")
+    for name in METADATA:
+        library.impl(name, _metadata_below_dispatch(name), "PrivateUse1")
     library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradPrivateUse1")
     for key in ("NestedTensorCUDA", "NestedTensorPrivateUse1"):
         library.impl("_to_copy", not_simulated.refuse("strided nested tensors"), key)
     cudnn_rnn.register(library)
     for key in ("QuantizedCUDA", "QuantizedPrivateUse1"):
         library.impl("_to_copy", quantized_to_copy, key)
+        for name in ("_empty_affine_quantized", "_empty_per_channel_affine_quantized"):
+            library.impl(name, not_simulated.refuse("quantized tensors"), key)
     fused_kernels.register(library)
     library.impl("_local_scalar_dense", local_scalar_dense, "PrivateUse1")
     return [library]

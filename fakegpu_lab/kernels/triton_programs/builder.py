@@ -40,6 +40,11 @@ def narrowed(data: Array) -> Array:
     return np.where(np.isnan(data), 0x7FC0, rounded).astype(np.uint16)
 
 
+def in_torch(data: Array) -> torch.Tensor:
+    """An array as torch takes it without a warning: in one piece, and not one that may only be read."""
+    return torch.from_numpy(np.require(data, requirements="CW"))
+
+
 def _origin(handle: Any) -> str:
     return str(handle.attr.get("origin", ""))
 
@@ -161,7 +166,7 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]
         return self.unary_op(arg, lambda data: (1 / np.sqrt(data)).astype(data.dtype))
 
     def create_erf(self, arg: Any) -> Any:
-        return self.unary_op(arg, lambda data: torch.erf(torch.from_numpy(np.ascontiguousarray(data))).numpy())
+        return self.unary_op(arg, lambda data: torch.erf(in_torch(data)).numpy())
 
     def create_fdiv(self, lhs: Any, rhs: Any) -> Any:
         return self.binary_op(lhs, rhs, np.divide)

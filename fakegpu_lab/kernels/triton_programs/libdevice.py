@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from triton import language
 
-from fakegpu_lab.kernels.triton_programs.builder import builder, semantic
+from fakegpu_lab.kernels.triton_programs.builder import builder, in_torch, semantic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +34,7 @@ _BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 def _unary(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Any]:
     def compute(data: Any) -> Any:
-        return function(torch.from_numpy(np.ascontiguousarray(data))).numpy()
+        return function(in_torch(data)).numpy()
 
     def called(operand: Any) -> Any:
         operand = semantic.to_tensor(operand)
@@ -46,7 +45,7 @@ def _unary(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], 
 
 def _binary(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[[Any, Any], Any]:
     def compute(left: Any, right: Any) -> Any:
-        return function(*(torch.from_numpy(np.ascontiguousarray(one)) for one in (left, right))).numpy()
+        return function(in_torch(left), in_torch(right)).numpy()
 
     def called(left: Any, right: Any) -> Any:
         left, right = semantic.broadcast_impl_value(semantic.to_tensor(left), semantic.to_tensor(right))

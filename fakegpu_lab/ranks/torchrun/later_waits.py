@@ -5,7 +5,7 @@ TORCH_NCCL_ASYNC_ERROR_HANDLING is 0. Then the host continues until it needs som
 until the program aborts the group; what the operation should have written is left as it was.
 
 Here the rank waits before its next op, whatever it reads. Simplified: waiting for the card itself
-(`torch.cuda.synchronize`) does not wait for the operation.
+(`torch.cuda.synchronize`) waits for the operation, and raises its error.
 """
 
 from __future__ import annotations
