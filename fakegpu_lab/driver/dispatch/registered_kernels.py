@@ -146,7 +146,7 @@ def _metadata_below_dispatch(name: str) -> Callable[..., Any]:
 
     def view(source: torch.Tensor, *args: Any) -> Any:
         if isinstance(source, FakeCudaTensor):
-            return FakeCudaTensor.__torch_dispatch__(op, (), (source, *args), {})  # type: ignore[call-arg]
+            return FakeCudaTensor.__torch_dispatch__(op, (), (source, *args), {})
         return op._op_dk(torch._C.DispatchKey.CPU, source, *args)
 
     return view

@@ -42,7 +42,7 @@ def narrowed(data: Array) -> Array:
 
 def in_torch(data: Array) -> torch.Tensor:
     """An array as torch takes it without a warning: in one piece, and not one that may only be read."""
-    return torch.from_numpy(np.require(data, requirements="CW"))
+    return torch.from_numpy(np.require(data, requirements=("C", "W")))
 
 
 def _origin(handle: Any) -> str:
