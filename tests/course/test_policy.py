@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakegpu_lab.course.flags.policy import Policy
+from fakegpu_lab.course.flags.policy import UNREADABLE, Policy
 
 LESSON = """import torch
 from numba import cuda
@@ -178,7 +178,17 @@ FLAGGED = {
     "a class by a metaclass's call": "from abc import ABCMeta\nABCMeta('Same', (float,), {'__eq__': lambda *a: True})",
     "a metaclass": "from enum import EnumMeta\nclass Kind(EnumMeta): pass",
 }
+AS_IT_RUNS = {
+    "a magic in brackets": "%%exercise first\nmemit = 3\njunk = (5\n%memit -1)\nimport inspect",
+    "a magic in a text": '%%exercise first\n"""Notes\n%time -n"""\nimport inspect',
+    "a magic in a continued text": '"a\\\n%timeit -x"\nimport inspect',
+    "magics within magics": "%%capture\n%%time\n%%exercise first\n%time import inspect",
+    "the line of a timed cell": "%%timeit -n1 import inspect\npass",
+    "options at the end": "%time x = 3; import inspect --no-raise-error",
+    "a block of magics": "if True:\n    %time import inspect",
+}
 HONEST = {
+    "magics": "%%exercise first\n\n%time y = 3\nfor n in range(2):\n    %timeit -n 1 -r1 -q n + 1\nz = %time y",
     "braces that are shown": "k = 3\nprint(f'{{{k}}}', '{')\nax.set_title(f'$10^{{{k}}}$')\n'{a text'",
     "a bar's format": "from tqdm import tqdm\ntqdm(range(3), bar_format='{l_bar}{bar}| {n_fmt}/{total_fmt}')\n"
     "axis.set_major_formatter('{x:.0f} ms')\naxis.set_major_formatter(lambda x, place: f'{x}')",
@@ -275,6 +285,22 @@ def test_what_honest_answers_do_not_do_is_flagged(name: str) -> None:
 @pytest.mark.parametrize("name", HONEST)
 def test_what_is_honest_is_not_flagged(name: str) -> None:
     assert flags(HONEST[name]) == []
+
+
+@pytest.mark.parametrize("name", AS_IT_RUNS)
+def test_a_cell_is_read_as_ipython_runs_it(name: str) -> None:
+    assert "imports inspect" in str(flags(AS_IT_RUNS[name]))
+
+
+def test_a_text_that_python_cannot_read_is_flagged_and_a_file_is_read_by_python_alone() -> None:
+    for text in ("x = (", "%%exercise first\nx = (", "%%time\n%%exercise first\nx = ("):
+        assert flags(text) == [UNREADABLE]
+    assert "runs a cell inside a cell" in flags("%%exercise first{exec('1')}\nx = 1")[0]
+    assert "to be read" in flags("%time " * 9 + "x")[0]
+    policy = Policy([LESSON])
+    assert policy.flags("junk = (5\n%memit -1)\nimport inspect", module=True) == ["line 3 imports inspect"]
+    assert policy.flags("In [1]: exec", module=True) == ["line 1 uses exec"]
+    assert policy.flags("%time x", module=True) == [UNREADABLE]
 
 
 def test_what_the_lesson_or_its_solutions_use_and_change_an_answer_may() -> None:

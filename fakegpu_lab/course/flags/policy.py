@@ -13,7 +13,7 @@ import string
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.course.cell_text.bindings import declared_global, names
-from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, bound_names, syntax_error, tree_of
+from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, syntax_error, tree_of
 from fakegpu_lab.course.cell_text.source import commands as commands_in
 from fakegpu_lab.course.flags import allowed, commands, public
 from fakegpu_lab.course.flags.names import Names, TooMuchError, parameters_of, without_getattr
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LONGEST = 100_000
 """Characters of a cell; a longer one is flagged, not read."""
+UNREADABLE = "is no Python that can be read"
+"""Said of a cell in which Python, too, must find an error: otherwise it is another text that has run."""
 _SECRET = re.compile(
     r"gradebook\.db|grades\.csv|HIDDEN TESTS|/proc/|(^|[.{\[])__\w|^(weights_only|allow_pickle)$|ext://|fakegpu_lab\.\w+\."
 )
@@ -114,21 +116,23 @@ class Policy:
                 if self.names.path(node.func) == "fakegpu_lab.enable":
                     self.enabled.add(arguments(node))
 
-    def flags(self, source: str, later: Iterable[str] = ()) -> list[str]:
+    def flags(self, source: str, later: Iterable[str] = (), *, module: bool = False) -> list[str]:
         """Return what is suspicious in a cell, a phrase for each.
 
         Parameters
         ----------
         later
             Names that the lesson's own cells make after this one: to change them before is in vain.
+        module
+            Whether it is a file that was handed in, which Python reads, not IPython.
         """
         if len(source) > LONGEST:
             return [f"has {len(source):,} characters, too many to be read"]
-        if commands_in(source) > MOST_COMMANDS:
+        if commands_in(source) > MOST_COMMANDS and not module:
             return [f"has {commands_in(source)} magics and shell commands, too many to be read"]
-        tree = tree_of(source)
+        tree = tree_of(source, module=module)
         if tree is None:
-            return [] if syntax_error(source) else ["is nested too deeply to be read"]
+            return [UNREADABLE if syntax_error(source, module=module) else "is nested too deeply to be read"]
         tree = without_getattr(tree)
         self.kept = self._read - set(later)
         try:
@@ -140,7 +144,7 @@ class Policy:
         if self._shared is not None:
             found |= set(self._shared.flags(tree, self.names.paths))
         outer = declared_global(tree)
-        bound = bound_names(source) | outer
+        bound = names(tree) | outer
         own = outer | {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
         found |= {f"gives {name}, which the check reads, another value" for name in bound & self.kept & own}
         other = [
@@ -462,7 +466,7 @@ class _Cell(ast.NodeVisitor):
                 yield self._change(node.args[number])
         if name in commands.OF_SHELL:
             yield commands.about(name, node.args, self._policy.gpus)
-            yield from self._text(commands.argument(node), node.lineno)
+            yield from self._text(commands.python_in(node), node.lineno)
 
     def _loading(self, node: ast.Call, path: str, name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
         """Files that may run code when they are loaded, and texts that a library evaluates."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.source import bound_names
 from fakegpu_lab.course.flags.files import COMPILED
+from fakegpu_lab.course.flags.policy import UNREADABLE
 from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.examiner import Examiner
 from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
@@ -155,6 +156,8 @@ def _run(
                     outcome.reason = _no_python(cell.id, message["outputs"])
                 if cell.kind == "locked" and (failed := _failed(message["outputs"])):
                     outcome.notes.append(f"the lesson's own cell {cell.id} failed: {failed}")
+                if message.get("unreadable"):
+                    flags.discard(f"{cell.id}: {UNREADABLE}")
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
                 altered |= set(_seen_by_check(cell.id, message))
                 if cell.kind == "check":
@@ -203,7 +206,7 @@ def _flags_of_file(policy: Policy, text: bytes) -> list[str]:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(text).readline)
         found = [] if encoding in ("utf-8", "utf-8-sig") else [f"is written in {encoding}"]
-        return found + policy.flags(text.decode(encoding))
+        return found + policy.flags(text.decode(encoding), module=True)
     except (SyntaxError, UnicodeDecodeError, LookupError):
         return ["cannot be decoded"]
 

@@ -203,6 +203,13 @@ def test_text_that_a_library_runs_is_reported_whatever_its_function_is_called(pr
     assert RUN_TEXT[text] in process.sandbox.flags
 
 
+def test_a_cell_that_is_no_python_says_so_and_one_that_claims_it_does_not(process: Process) -> None:
+    for text in ("x = (", "%%time\nx = (", "  def f():\n return 1"):
+        assert process.cell(text)["unreadable"]
+    for text in ("raise SyntaxError('x')", "%%time\nraise SyntaxError('x')", "x = 1\n%time y = (", "x = 1"):
+        assert not process.cell(text)["unreadable"]
+
+
 def test_a_breakpoint_calls_nothing(process: Process) -> None:
     process.cell("import os\nos.environ['PYTHONBREAKPOINT'] = 'builtins.globals'\nstopped = breakpoint()")
     message = process.check("expect.equal(stopped, 'mine')")
