@@ -12,10 +12,12 @@ import builtins
 import collections
 import contextlib
 import importlib.util
+import inspect
 import mmap
 import os
 import sys
 import threading
+import traceback
 import types
 import typing
 from pathlib import Path
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
 COMPARED = (
-    "math", "time", "numpy", "numpy.testing", "torch", "torch.testing", "torch.nn.functional", "torch.Tensor",
-    "torch.cuda", "torch.cuda.memory", "torch.distributed",
+    "math", "time", "secrets", "random", "random.SystemRandom", "numpy", "numpy.testing", "torch",
+    "torch.testing", "torch.nn.functional", "torch.Tensor", "torch.cuda", "torch.cuda.memory", "torch.distributed",
 )  # fmt: skip
-"""What checks compare and measure with, in addition to builtins and this package. (Our driver patches torch, too.)"""
+"""What checks compare, measure and draw with, beside builtins and this package. (Our driver patches torch, too.)"""
 _JUDGING = tuple(f"fakegpu_lab.course.{room}" for room in ("expect", "checks", "cell_text", "flags", "grade.sandbox"))
 """What sees and reports: of these modules, every value is kept, with what is in tables and closures."""
 
@@ -238,6 +240,8 @@ _NEVER_NEEDED = _THREADS | {
 }
 """Events of Python's audit hooks that no exercise causes by itself; libraries do."""
 _FRAMES = frozenset({"gi_frame", "cr_frame", "ag_frame", "tb_frame"})
+_LOOKING = (inspect.__file__, traceback.__file__)
+"""Modules of Python's with which a cell would look at the frames below it."""
 _FORMATTING = (os.path.join("logging", "__init__.py"), "string.py")  # noqa: PTH118
 _OF_FUNCTIONS = (*CODE_PARTS, "__class__", "__bases__", "__globals__")
 
@@ -260,6 +264,8 @@ def _asked_by_cell(frame: types.FrameType | None) -> bool:
 def _looks_at_frames(code: types.CodeType) -> bool:
     """Whether code is of what reads frames by itself; others are made to by a format string."""
     name = code.co_filename
+    if name == inspect.__file__:
+        return False  # of what a cell asks it to read; a library may do so
     ours = classified(name) & (PYTHON | OURS) or package(name) in ("torch", "IPython", "numba", "triton")
     return trusted(code) and bool(ours) and not name.endswith(_FORMATTING)
 
@@ -303,6 +309,7 @@ def watch(
     started = mmap.mmap(-1, 8)  # shared with every forked child
     state = {"quiet": False}
     reported: set[str] = set()
+    looks: dict[int, types.CodeType] = {}  # code of libraries that asks for its own frame
     hidden = tuple(os.path.realpath(path) for path in hide)
     pid = os.getpid()
     evaluated_by = evaluated.reports(trusted, lesson, read)
@@ -345,8 +352,18 @@ def watch(
                 with _unwatched(state):
                     frame = sys._getframe(1)
                     odd = not _looks_at_frames(frame.f_code) and any(not trusted(one.f_code) for one in walk(frame))
+                    odd &= frame.f_code.co_filename != inspect.__file__ or _asked_by_cell(frame)
                 if odd:
                     report_once(f"read {arguments[1]}")
+        elif event == "sys._getframe":
+            state["quiet"] = True
+            frame = sys._getframe(1)
+            if id(frame.f_code) not in looks:
+                if trusted(frame.f_code) and frame.f_code.co_filename not in _LOOKING:
+                    looks[id(frame.f_code)] = frame.f_code
+                elif _asked_by_cell(frame):
+                    report_once("looked at the frames below it")
+            state["quiet"] = False
         elif event in _REFUSED or event in _NEVER_NEEDED or event.startswith("ctypes."):
             with _unwatched(state):
                 theirs = _asked_by_cell(sys._getframe(1))

@@ -159,6 +159,20 @@ RUN_TEXT = {
     "box = [None]\nbox[0] = told()\nnext(box[0])": "read gi_frame",
     "import marshal\nmarshal.loads(marshal.dumps(1))": "loaded compiled code",
 }
+RUN_TEXT |= {
+    "from dataclasses import dataclass\n@dataclass(init=False, repr=False)\nclass A:\n    x: int\n"
+    "    __annotations__['x, __import__(chr(111))'] = int": "ran a text as code (dataclasses): it names __import__",
+    "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    '        self.register_buffer(\'training") if eval("1") is None else ("\', torch.ones(2))\n'
+    "    def forward(self, x): return x + sum(self.buffers())\n"
+    "torch.export.export(Net(), (torch.ones(2),)).module()(torch.ones(2))": "ran a text as code (torch): it names eval",
+    "import pickle\npickle.loads(b'cmultiprocessing.spawn\\nimport_main_path\\n.')": (
+        "loaded a pickle that brings multiprocessing.spawn.import_main_path"
+    ),
+    "import runpy\nopen('text', 'w').write('y = 1')\nrunpy.run_path('text')": "ran a text as code (<frozen runpy>)",
+    "import inspect\ninspect.stack(0)": "looked at the frames below it",
+    "try: 1 / 0\nexcept ZeroDivisionError as error: dict(inspect.getmembers(error.__traceback__))": "read tb_frame",
+}
 RUN_NO_TEXT = """
 import copy, functools, itertools, timeit, typing
 from collections import namedtuple
@@ -178,6 +192,20 @@ sympy.simplify(sympy.symbols("x") * 2)
 yaml.safe_load("a: [1, 2]")
 torch.save({"a": torch.ones(2), "b": [1]}, "made.pt")
 torch.load("made.pt")
+import collections, datetime, decimal, logging, pathlib, pickle, random
+held = [np.ones(3), np.float32(2), np.random.default_rng(1), np.random.RandomState(1), collections.OrderedDict(a=1),
+        collections.Counter("a"), datetime.date(2026, 1, 1), decimal.Decimal(1), pathlib.Path("a"), random.Random(1)]
+pickle.loads(pickle.dumps(held))
+torch.save([torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.float16, torch.ones(2).to_sparse()], "whole.pt")
+torch.load("whole.pt", weights_only=False)
+logging.getLogger("a").info("x")
+@dataclass(frozen=True, order=True, slots=True)
+class F:
+    x: int
+    y: list = field(default_factory=list, compare=False)
+F(1) < F(2)
+torch.export.export(torch.nn.Linear(2, 2), (torch.ones(2, 2),)).module()(torch.ones(2, 2))
+torch.fx.symbolic_trace(torch.nn.Linear(2, 2))(torch.ones(2, 2))
 try:
     import matplotlib.pyplot as plt
     import pandas as pd
@@ -208,6 +236,12 @@ def test_a_cell_that_is_no_python_says_so_and_one_that_claims_it_does_not(proces
         assert process.cell(text)["unreadable"]
     for text in ("raise SyntaxError('x')", "%%time\nraise SyntaxError('x')", "x = 1\n%time y = (", "x = 1"):
         assert not process.cell(text)["unreadable"]
+
+
+def test_what_a_check_draws_with_is_put_back(process: Process) -> None:
+    process.cell("import secrets, random\nsecrets.randbelow = lambda n: 0\nrandom.SystemRandom = random.Random")
+    restored = process.check("expect.true(True)")["restored"]
+    assert {"secrets.randbelow", "random.SystemRandom"} <= set(restored)
 
 
 def test_a_breakpoint_calls_nothing(process: Process) -> None:
