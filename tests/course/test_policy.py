@@ -185,6 +185,11 @@ FLAGGED |= {
     "a module in a class": "import math\nclass A: tools = math",
     "a module imported in a class": "class A:\n    import math as tools",
     "a module by an own print": "import math\ndef print(x): return x\nprint(math)",
+    "a class of a decorator": "from numba import cuda\nclass A(cuda.jit): pass",
+    "a module of a parameter's name": "def f(glob):\n    import glob\n    return max(glob)",
+    "a module of an inner variable's name": "import glob\ndef f():\n    def g(): glob = 1\n    return max(glob)",
+    "a module of a later variable's name": "import glob\nmax(glob)\nglob = 1",
+    "a module of a sometimes other name": "import glob\nif not glob: glob = 1\nmax(glob)",
     "a module of a module in a list": "import math\nclass A: pass\nA.x = [math]",
     "a name of two modules": "import sys\nsystem = sys\nsystem.modules\nsystem = torch",
     "a name of two modules, by imports": "import sys as m\nm.modules\nimport math as m",
@@ -221,6 +226,9 @@ HONEST = {
     "logging.basicConfig(format='%(message)s')",
     "things in lists": "nets = []\nnets.append(torch.nn.Linear(2, 2))\nnets[0].weight.data.zero_()\n"
     "seen = {}\nfor name, p in model.named_parameters(): seen[name] = p.detach().clone()\nseen.clear()",
+    "another thing of a module's name": "import random as chance\nimport glob\nglob = [torch.ones(2)]\nlist(glob)\n"
+    "def f(chance):\n    glob = [chance]\n    return max(glob, chance)\n(lambda glob: max(glob, 1))(2)",
+    "logging with braces": "import logging\nlogging.basicConfig(format='{levelname}: {message}', style='{')",
     "magics": "%%exercise first\n\n%time y = 3\nfor n in range(2):\n    %timeit -n 1 -r1 -q n + 1\nz = %time y",
     "braces that are shown": "k = 3\nprint(f'{{{k}}}', '{')\nax.set_title(f'$10^{{{k}}}$')\n'{a text'",
     "a bar's format": "from tqdm import tqdm\ntqdm(range(3), bar_format='{l_bar}{bar}| {n_fmt}/{total_fmt}')\n"

@@ -51,7 +51,7 @@ _FOUND_IN = {
     "torch.nn.modules": None, "torch.optim": None, "torch.distributed": None, "torch.multiprocessing.reductions": None,
     "torch.utils.data": None, "torch.serialization": None, "multiprocessing": None, "numpy": None, "pandas": None,
     "collections": None, "datetime": None, "decimal": None, "fractions": None, "pathlib": None, "uuid": None,
-    "__main__": None, "random": None,
+    "__main__": None, "random": None, "fakegpu_lab.driver.environment.loader_workers": frozenset({"_Timed"}),
 }  # fmt: skip
 """Modules whose classes a pickle may bring, with their parts; and the names of those of which it may not bring all.
 

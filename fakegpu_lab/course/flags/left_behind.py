@@ -121,7 +121,7 @@ class Surroundings:
         import torch
 
         self._dtype, self._device = torch.get_default_dtype(), torch.get_default_device()
-        self._modes, self._gpus = _modes(), _gpus()
+        self._modes, self._gpus = _modes(), gpus()
         self._autocast = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
 
     def restore(self, *, any_gpus: bool) -> list[str]:
@@ -156,7 +156,7 @@ class Surroundings:
             for key in [key for key, hook in table.items() if _own(hook)]:
                 del table[key]
                 found.append("a hook on all modules was in place")
-        now = _gpus()
+        now = gpus()
         if now != self._gpus and not any_gpus:
             found.append(f"the GPUs were {_name(now)} instead of {_name(self._gpus)}")
         return found
@@ -168,7 +168,7 @@ def _modes() -> tuple[int, int]:
     return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
 
 
-def _gpus() -> Any:
+def gpus() -> Any:
     """The machine's specification, its settings, and its cards' profiles; None without one."""
     from fakegpu_lab import session
 

@@ -166,6 +166,16 @@ class Names:
         """Whether a cell gives a name a meaning of its own."""
         return name in self.functions or name in self._bound or name in self.meanings
 
+    def binds_path(self, tree: ast.AST, name: str) -> bool:
+        """Whether anything in a program makes a name stand for a module, or a part of one."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.alias) and name in (node.asname or node.name.split(".")[0], "*"):
+                return True
+            targets = [value for target, value in _bindings(node) for one in ast.walk(target) if _is_named(one, name)]
+            if any(map(self._all_paths, targets)):
+                return True
+        return False
+
     def path(self, node: ast.expr | None) -> str:
         """What an expression names of an imported module, such as ``torch.cuda``; empty if it is something else."""
         if isinstance(node, ast.Name):
@@ -322,6 +332,10 @@ def _names_in(node: ast.AST | None) -> set[str]:
             elif isinstance(one.func, ast.Attribute) and one.func.attr in allowed.ITEMS_OF:
                 waiting.append(one.func.value)
     return found
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _as_far_as_read(texts: list[str]) -> list[str] | None:

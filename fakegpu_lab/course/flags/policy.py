@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 import re
 import string
 import sys
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.course.cell_text.bindings import declared_global, names
+from fakegpu_lab.course.cell_text.bindings import DEFINITIONS, declared_global, names
 from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, syntax_error, tree_of
 from fakegpu_lab.course.cell_text.source import commands as commands_in
 from fakegpu_lab.course.flags import allowed, commands, public
@@ -236,7 +237,7 @@ class _Cell(ast.NodeVisitor):
                 yield f"uses {path}"
             elif (
                 public.is_module(path)
-                and not (called or self._may_stand)
+                and not (called or self._may_stand or self._is_another(name))
                 and not (name in self._names.starred and name in self._own | self._policy.lessons)
             ):
                 yield f"passes the module {path} on"
@@ -300,7 +301,7 @@ class _Cell(ast.NodeVisitor):
         """What takes a text, or names of attributes, is called where it stands: only there is seen what it is given."""
         parent = self._parent
         called = isinstance(parent, ast.Call) and parent.func is node
-        decorates = path in allowed.DECORATES and getattr(parent, "decorator_list", [None])[-1] is node
+        decorates = path in allowed.DECORATES and [None, *getattr(parent, "decorator_list", ())][-1] is node
         watched = path in {*allowed.COPIES_NAMES, *allowed.RUN_TEXT, *allowed.CALLED}
         return f"passes {path} on" if watched and not (called or decorates) else ""
 
@@ -313,6 +314,23 @@ class _Cell(ast.NodeVisitor):
             case ast.Call(func=ast.Name(id=name)):
                 return name in _QUIET and name not in self._own and not self._names.binds(name)
         return False
+
+    def _is_another(self, name: str) -> bool:
+        """Whether a name stands for another thing here than for a module: it is bound to that around here, or before.
+
+        What functions get has been looked at where they are called.
+        """
+        functions = [one for one in self._around if isinstance(one, _FUNCTION)]
+        for function in reversed(functions):
+            given = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+            body = ast.Module(function.body if isinstance(function.body, list) else [], [])
+            if name in given | names(body):
+                return name not in declared_global(body) and not self._names.binds_path(body, name)
+        cell, *inner = self._around
+        before = itertools.takewhile(lambda one: one is not inner[0], getattr(cell, "body", ()) if inner else ())
+        last = [one for one in before if name in names(one)][-1:]
+        plain = not functions and all(isinstance(one, (ast.Assign, ast.AnnAssign, *DEFINITIONS)) for one in last)
+        return bool(last) and plain and not self._names.binds_path(last[0], name)
 
     @property
     def _is_in_class(self) -> bool:
@@ -585,7 +603,9 @@ class _Cell(ast.NodeVisitor):
             yield f"names {node.value[:60]!r}"
         elif "{" in node.value and _reaches(node.value):
             yield f"formats attributes ({node.value[:60]!r})"
-        elif node.value == "bar_format" or (_is_piece(node.value) and not self._is_shown(node)):
+        elif node.value == "bar_format" or (
+            _is_piece(node.value) and not self._is_shown(node) and getattr(self._parent, "arg", "") != "style"
+        ):
             yield f"formats a text that is put together ({node.value[:60]!r})"
 
     def _is_shown(self, node: ast.Constant) -> bool:

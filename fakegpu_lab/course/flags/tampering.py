@@ -243,6 +243,8 @@ _FRAMES = frozenset({"gi_frame", "cr_frame", "ag_frame", "tb_frame"})
 _LOOKING = (inspect.__file__, traceback.__file__)
 """Modules of Python's with which a cell would look at the frames below it."""
 _FORMATTING = (os.path.join("logging", "__init__.py"), "string.py")  # noqa: PTH118
+_OF_FORMATS = (*_FORMATTING, *(f"{os.sep}{library}{os.sep}" for library in ("rich", "tqdm")))
+"""Files whose code reads of functions what a format string says."""
 _OF_FUNCTIONS = (*CODE_PARTS, "__class__", "__bases__", "__globals__")
 
 _MAKE_CLASSES = frozenset([typing.__file__, collections.__file__])
@@ -355,6 +357,11 @@ def watch(
                     odd &= frame.f_code.co_filename != inspect.__file__ or _asked_by_cell(frame)
                 if odd:
                     report_once(f"read {arguments[1]}")
+            elif arguments[1] == "__code__":
+                with _unwatched(state):
+                    file = sys._getframe(1).f_code.co_filename
+                if any(one in file for one in _OF_FORMATS):
+                    report_once("read __code__")
         elif event == "sys._getframe":
             state["quiet"] = True
             frame = sys._getframe(1)

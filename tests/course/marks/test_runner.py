@@ -170,6 +170,9 @@ RUN_TEXT |= {
         "loaded a pickle that brings multiprocessing.spawn.import_main_path"
     ),
     "import runpy\nopen('text', 'w').write('y = 1')\nrunpy.run_path('text')": "ran a text as code (<frozen runpy>)",
+    "import tqdm\ntqdm.tqdm.format_meter(0, 1, 1.0, bar_format='{f.' + '__code__.co_names}', f=tqdm.tqdm.close)": (
+        "read __code__"
+    ),
     "import inspect\ninspect.stack(0)": "looked at the frames below it",
     "try: 1 / 0\nexcept ZeroDivisionError as error: dict(inspect.getmembers(error.__traceback__))": "read tb_frame",
 }
@@ -242,6 +245,14 @@ def test_what_a_check_draws_with_is_put_back(process: Process) -> None:
     process.cell("import secrets, random\nsecrets.randbelow = lambda n: 0\nrandom.SystemRandom = random.Random")
     restored = process.check("expect.true(True)")["restored"]
     assert {"secrets.randbelow", "random.SystemRandom"} <= set(restored)
+
+
+def test_a_machine_that_changes_while_a_check_runs_is_named(process: Process) -> None:
+    process.cell("import fakegpu_lab as lab\nlab.enable('a100')", "given")
+    process.cell("def f(): lab.enable('h100')\ndef g(): pass")
+    message = process.check("import fakegpu_lab as lab\nexpect.equal(f(), None)\nexpect.equal(g(), None)")
+    assert message["altered"] == [[2, "the GPUs"]]
+    process.cell("lab.disable()")
 
 
 def test_a_breakpoint_calls_nothing(process: Process) -> None:
