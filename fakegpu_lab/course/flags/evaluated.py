@@ -31,7 +31,7 @@ _GENERATE = {
               "export/", "_export/", "onnx/"),
     "IPython": ("core/magics/execution.py", "core/magics/config.py", "core/pylabtools.py"),
     "networkx": ("utils/decorators.py",), "scipy": ("stats/_distn_infrastructure.py",), "attr": ("_make.py",),
-    "jinja2": ("environment.py",), "sympy": ("polys/monomials.py",),
+    "jinja2": ("environment.py",), "sympy": ("polys/monomials.py", "utilities/lambdify.py"),
     "decorator.py": ("",), "triton": ("",), "numba": ("",), "numba_cuda": ("",),
 }  # fmt: skip
 """Files of packages (and of Python) that run text which they make themselves, or which the policy reads."""
@@ -105,7 +105,10 @@ def reports(
     return report
 
 
-_BY_NAMES = {"": ("dataclasses.py", "collections/__init__.py"), "torch": ("fx/", "export/", "_export/", "jit/")}
+_BY_NAMES = {
+    "": ("dataclasses.py", "collections/__init__.py"), "torch": ("fx/", "export/", "_export/", "jit/"),
+    "sympy": ("utilities/lambdify.py",),
+}  # fmt: skip
 """Of `_GENERATE`, what puts names that it is given into its text."""
 _ODD = {
     *allowed.FRAMES, *allowed.SHELL, *(allowed.MODULE_NAMES - {"torch", "builtins"}), "__import__", "__subclasses__",

@@ -122,6 +122,7 @@ class Surroundings:
 
         self._dtype, self._device = torch.get_default_dtype(), torch.get_default_device()
         self._modes, self._gpus = _modes(), gpus()
+        self._gradients = torch.is_grad_enabled()
         self._autocast = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
 
     def restore(self, *, any_gpus: bool) -> list[str]:
@@ -145,6 +146,9 @@ class Surroundings:
             if torch.is_autocast_enabled(kind) != enabled:
                 found.append(f"autocast on {kind} was left {'off' if enabled else 'on'}")
                 torch.set_autocast_enabled(kind, enabled)
+        if torch.is_grad_enabled() != self._gradients:
+            found.append(f"gradients were left {'on' if torch.is_grad_enabled() else 'off'}")
+            torch.set_grad_enabled(self._gradients)
         while _modes()[0] > self._modes[0]:
             torch._C._pop_torch_function_stack()
             found.append("a mode of torch's functions was left on")
@@ -166,6 +170,15 @@ def _modes() -> tuple[int, int]:
     import torch
 
     return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+
+
+def settings() -> dict[str, Any]:
+    """What a check's statements should leave as it is, by its name for people."""
+    import torch
+
+    autocast = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
+    kinds = torch.get_default_dtype(), torch.get_default_device()
+    return {"the GPUs": gpus(), "torch's settings": (autocast, kinds, torch.is_grad_enabled())}
 
 
 def gpus() -> Any:

@@ -8,6 +8,7 @@ against what no exercise needs. Neither can stop everything in one process: see 
 from __future__ import annotations
 
 import _thread
+import bdb
 import builtins
 import collections
 import contextlib
@@ -197,6 +198,12 @@ def _unwatched(state: dict[str, bool]) -> Iterator[None]:
         state["quiet"] = False
 
 
+def _caller(state: dict[str, bool]) -> str:
+    """The file of the code that caused the event that the hook is called with."""
+    with _unwatched(state):
+        return sys._getframe(2).f_code.co_filename
+
+
 def lock_books(report: Callable[[str], None]) -> None:
     """Let only this package and installed libraries write to the devices' ledgers."""
     from fakegpu_lab.hardware.time.ledger import Ledger
@@ -358,8 +365,7 @@ def watch(
                 if odd:
                     report_once(f"read {arguments[1]}")
             elif arguments[1] == "__code__":
-                with _unwatched(state):
-                    file = sys._getframe(1).f_code.co_filename
+                file = _caller(state)
                 if any(one in file for one in _OF_FORMATS):
                     report_once("read __code__")
         elif event == "sys._getframe":
@@ -371,6 +377,8 @@ def watch(
                 elif _asked_by_cell(frame):
                     report_once("looked at the frames below it")
             state["quiet"] = False
+        elif event == "sys.settrace" and _caller(state) == bdb.__file__:
+            pass  # pdb.set_trace(), which was left in
         elif event in _REFUSED or event in _NEVER_NEEDED or event.startswith("ctypes."):
             with _unwatched(state):
                 theirs = _asked_by_cell(sys._getframe(1))

@@ -208,6 +208,8 @@ class F:
     y: list = field(default_factory=list, compare=False)
 F(1) < F(2)
 torch.export.export(torch.nn.Linear(2, 2), (torch.ones(2, 2),)).module()(torch.ones(2, 2))
+sympy.nsolve(sympy.Symbol("x") ** 2 - 2, 1)
+sympy.lambdify(sympy.Symbol("x"), sympy.sin(sympy.Symbol("x")))(1.0)
 torch.fx.symbolic_trace(torch.nn.Linear(2, 2))(torch.ones(2, 2))
 try:
     import matplotlib.pyplot as plt
@@ -249,10 +251,12 @@ def test_what_a_check_draws_with_is_put_back(process: Process) -> None:
 
 def test_a_machine_that_changes_while_a_check_runs_is_named(process: Process) -> None:
     process.cell("import fakegpu_lab as lab\nlab.enable('a100')", "given")
-    process.cell("def f(): lab.enable('h100')\ndef g(): pass")
+    process.cell("import torch\ndef f(): lab.enable('h100')\ndef g(): torch.set_grad_enabled(False)")
     message = process.check("import fakegpu_lab as lab\nexpect.equal(f(), None)\nexpect.equal(g(), None)")
-    assert message["altered"] == [[2, "the GPUs"]]
-    process.cell("lab.disable()")
+    assert message["altered"] == [[2, "the GPUs"], [3, "torch's settings"]]
+    process.cell("lab.disable(); torch.set_grad_enabled(True)", "given")
+    process.cell("torch.set_grad_enabled(False)")
+    assert "gradients were left off" in process.check("expect.true(True)")["left"]
 
 
 def test_a_breakpoint_calls_nothing(process: Process) -> None:

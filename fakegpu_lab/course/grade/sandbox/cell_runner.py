@@ -147,9 +147,9 @@ class _Runner:
     def statement(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run a statement of the check that was prepared; names of the lesson keep their meaning for each of them."""
         self.names.update(self.fixed)
-        gpus = left_behind.gpus()
+        before = left_behind.settings()
         altered = self.observation.run(job["text"], canary=job["canary"], made=self.made, asked=self.asked)
-        altered += ["the GPUs"] if left_behind.gpus() != gpus else []
+        altered += [name for name, now in left_behind.settings().items() if now != before[name]]
         number = 0 if job["canary"] else next(self.statements)
         for name in bound_names(job["text"]):
             self.fixed.pop(name, None)
