@@ -30,8 +30,7 @@ def of(submission: Submission, current: GradedLesson, versions: list[GradedLesso
 
     Code of a check says nothing: a check that was corrected is no other version. Where several versions fit equally
     well, it is the lesson as it is now, then the latest. Cells that are missing say nothing, either: of an earlier
-    version is what has
-    something of it that the lesson has no longer.
+    version is what has something of it that the lesson has no longer.
     """
     if not versions or submission.problem:
         return current
