@@ -172,8 +172,8 @@ class _Timed(ast.NodeTransformer):
             found = _parsed(text, self._within + 1).body
         except SyntaxError:
             return node  # what is wrong with it is said where its text is looked at
-        for one in [inner for statement in found for inner in ast.walk(statement) if hasattr(inner, "lineno")]:
-            one.lineno = one.end_lineno = node.lineno
+        for one in [inner for statement in found for inner in ast.walk(statement)]:
+            ast.copy_location(one, node)
         return found
 
 

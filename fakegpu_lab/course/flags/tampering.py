@@ -316,7 +316,7 @@ def watch(
         The texts that the policy has read: libraries may run these.
     """
     started = mmap.mmap(-1, 8)  # shared with every forked child
-    state = {"quiet": False}
+    state = {"quiet": False, "debugger": False}
     reported: set[str] = set()
     looks: dict[int, types.CodeType] = {}  # code of libraries that asks for its own frame
     hidden = tuple(os.path.realpath(path) for path in hide)
@@ -377,8 +377,8 @@ def watch(
                 elif _asked_by_cell(frame):
                     report_once("looked at the frames below it")
             state["quiet"] = False
-        elif event == "sys.settrace" and _caller(state) == bdb.__file__:
-            pass  # pdb.set_trace(), which was left in
+        elif event == "sys.settrace" and (_caller(state) == bdb.__file__ or state["debugger"]):
+            state["debugger"] = _caller(state) == bdb.__file__  # pdb.set_trace() was left in; Python ends it once more
         elif event in _REFUSED or event in _NEVER_NEEDED or event.startswith("ctypes."):
             with _unwatched(state):
                 theirs = _asked_by_cell(sys._getframe(1))

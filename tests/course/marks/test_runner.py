@@ -259,6 +259,12 @@ def test_a_machine_that_changes_while_a_check_runs_is_named(process: Process) ->
     assert "gradients were left off" in process.check("expect.true(True)")["left"]
 
 
+def test_a_debugger_that_was_left_in_is_no_flag(process: Process) -> None:
+    before = set(process.sandbox.flags)
+    process.cell("import pdb\npdb.set_trace()\nx = 1")
+    assert process.sandbox.flags == before
+
+
 def test_a_breakpoint_calls_nothing(process: Process) -> None:
     process.cell("import os\nos.environ['PYTHONBREAKPOINT'] = 'builtins.globals'\nstopped = breakpoint()")
     message = process.check("expect.equal(stopped, 'mine')")

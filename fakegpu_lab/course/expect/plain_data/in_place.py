@@ -71,7 +71,7 @@ def _state(thing: Any, depth: int) -> Hashable:
     return None
 
 
-def _behaviour(module: torch.nn.Module) -> Hashable:
+def _behaviour(module: torch.nn.Module) -> tuple[Hashable, ...]:
     """What a module does, beside its tensors: its class, its hooks, and methods of its own."""
     own = [(name, id(one)) for name, one in vars(module).items() if callable(one)]
     return id(type(module)), _hooks(module), *sorted(own)
