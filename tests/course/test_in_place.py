@@ -27,6 +27,14 @@ def _scaled(layer: nn.Module) -> None:
         next(layer.parameters()).mul_(2)
 
 
+def _proxied(layer: nn.Module) -> None:
+    layer.forward = lambda x: x * 0  # type: ignore[method-assign]
+
+
+def _another_class(layer: Any) -> None:
+    layer[1].__class__ = nn.Identity
+
+
 def _slower(optimizer: Any) -> None:
     torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0)
 
@@ -46,6 +54,13 @@ def _slower(optimizer: Any) -> None:
         (lambda: [1, (2, torch.ones(2))], lambda x: x[1][1].zero_()),
         (lambda: {"a": [1, 2]}, lambda x: x["a"].pop()),
         (lambda: nn.Sequential(nn.Linear(2, 2), nn.ReLU()).cuda(), _scaled),
+        (lambda: nn.Sequential(nn.Linear(2, 2), nn.ReLU()), _another_class),
+        (lambda: nn.Linear(2, 2), _proxied),
+        (lambda: nn.Linear(2, 2).cuda(), lambda x: x.register_forward_hook(lambda *given: given[2] * 0)),
+        (lambda: [nn.Sequential(nn.ReLU())], lambda x: x[0][0].register_forward_pre_hook(print)),
+        (lambda: nn.Linear(2, 2).cuda(), lambda x: x.weight.register_hook(lambda gradient: gradient * 0)),
+        (lambda: torch.ones(2, requires_grad=True), lambda x: x.register_hook(lambda gradient: gradient * 0)),
+        (lambda: torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1), lambda x: x.register_step_pre_hook(print)),
         (lambda: nn.BatchNorm1d(2), lambda x: x(torch.randn(8, 2))),
         (lambda: torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1), _slower),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakegpu_lab.course.flags.policy import Policy
+from fakegpu_lab.course.flags.policy import UNREADABLE, Policy
 
 LESSON = """import torch
 from numba import cuda
@@ -178,7 +178,58 @@ FLAGGED = {
     "a class by a metaclass's call": "from abc import ABCMeta\nABCMeta('Same', (float,), {'__eq__': lambda *a: True})",
     "a metaclass": "from enum import EnumMeta\nclass Kind(EnumMeta): pass",
 }
+FLAGGED |= {
+    # modules, and what matters of them, where they are not followed
+    "a module that is put into a list": "import math\nbox = [0]\nbox[0] = math",
+    "a module that an object holds": "import math\nclass A: pass\na = A()\na.held = math",
+    "a module in a class": "import math\nclass A: tools = math",
+    "a module imported in a class": "class A:\n    import math as tools",
+    "a module by an own print": "import math\ndef print(x): return x\nprint(math)",
+    "a class of a decorator": "from numba import cuda\nclass A(cuda.jit): pass",
+    "a module of a parameter's name": "def f(glob):\n    import glob\n    return max(glob)",
+    "a module of an inner variable's name": "import glob\ndef f():\n    def g(): glob = 1\n    return max(glob)",
+    "a module of a later variable's name": "import glob\nmax(glob)\nglob = 1",
+    "a module of a sometimes other name": "import glob\nif not glob: glob = 1\nmax(glob)",
+    "a module of a module in a list": "import math\nclass A: pass\nA.x = [math]",
+    "a name of two modules": "import sys\nsystem = sys\nsystem.modules\nsystem = torch",
+    "a name of two modules, by imports": "import sys as m\nm.modules\nimport math as m",
+    "enable in a list": "box = [0]\nbox[0] = lab.enable",
+    "torch.load in part": "import functools\nfunctools.partial(torch.load, **{'weights' + '_only': False})",
+    "the lesson's model in a list": "box = [0]\nbox[0] = model\nbox[0].forward = lambda x: x",
+    "the lesson's model in a growing list": "box = []\nbox.append(model)\nbox[0].forward = lambda x: x",
+    "hooks of weights": "[one.register_hook(lambda g: g * 0) for one in model.parameters()]",
+    "a proxy that sets attributes": "import tqdm\ntqdm.utils.ObjectWrapper(model).forward = lambda x: x",
+    "names that dataclasses write": "class A:\n    __annotations__['x, exec(1)'] = int",
+    "names that dataclasses write, later": "class A: pass\na = A.__annotations__\na['x, exec(1)'] = int",
+    # formats of libraries
+    "a column of a bar": "from rich.progress import TextColumn\ndef f(t): return TextColumn(t)",
+    "a meter of a bar": "import tqdm\ndef f(t): return tqdm.tqdm.format_meter(0, 1, 1.0, bar_format=t)",
+    "a meter of a bar, by place": "import tqdm\ndef f(t): return tqdm.tqdm.format_meter(0, 1, 1.0, 80, '', False, t)",
+    "a style in a dict": "import logging\nlogging.basicConfig(format='x', **{'sty' + 'le': '{'})",
+    "an own formatter": "import logging\nclass A(logging.Formatter): pass\ndef f(t): return A(t, None)",
+}
+AS_IT_RUNS = {
+    "a magic in brackets": "%%exercise first\nmemit = 3\njunk = (5\n%memit -1)\nimport inspect",
+    "a magic in a text": '%%exercise first\n"""Notes\n%time -n"""\nimport inspect',
+    "a magic in a continued text": '"a\\\n%timeit -x"\nimport inspect',
+    "magics within magics": "%%capture\n%%time\n%%exercise first\n%time import inspect",
+    "the line of a timed cell": "%%timeit -n1 import inspect\npass",
+    "options at the end": "%time x = 3; import inspect --no-raise-error",
+    "a block of magics": "if True:\n    %time import inspect",
+}
 HONEST = {
+    "a module's other name": "nn = torch.nn\nnn = torch.nn\nnn.Linear(2, 2)\nprint(torch, type(torch))\n"
+    "def f():\n    F = torch.nn.functional\n    return F.relu(torch.ones(2))",
+    "a name of a module and of its function": "import time\ntime.perf_counter()\nfrom time import time\ntime()",
+    "an own formatter": "import logging\nclass A(logging.Formatter):\n"
+    "    def format(self, record): return record.getMessage()\nA('%(message)s')\n"
+    "logging.basicConfig(format='%(message)s')",
+    "things in lists": "nets = []\nnets.append(torch.nn.Linear(2, 2))\nnets[0].weight.data.zero_()\n"
+    "seen = {}\nfor name, p in model.named_parameters(): seen[name] = p.detach().clone()\nseen.clear()",
+    "another thing of a module's name": "import random as chance\nimport glob\nglob = [torch.ones(2)]\nlist(glob)\n"
+    "def f(chance):\n    glob = [chance]\n    return max(glob, chance)\n(lambda glob: max(glob, 1))(2)",
+    "logging with braces": "import logging\nlogging.basicConfig(format='{levelname}: {message}', style='{')",
+    "magics": "%%exercise first\n\n%time y = 3\nfor n in range(2):\n    %timeit -n 1 -r1 -q n + 1\nz = %time y",
     "braces that are shown": "k = 3\nprint(f'{{{k}}}', '{')\nax.set_title(f'$10^{{{k}}}$')\n'{a text'",
     "a bar's format": "from tqdm import tqdm\ntqdm(range(3), bar_format='{l_bar}{bar}| {n_fmt}/{total_fmt}')\n"
     "axis.set_major_formatter('{x:.0f} ms')\naxis.set_major_formatter(lambda x, place: f'{x}')",
@@ -275,6 +326,53 @@ def test_what_honest_answers_do_not_do_is_flagged(name: str) -> None:
 @pytest.mark.parametrize("name", HONEST)
 def test_what_is_honest_is_not_flagged(name: str) -> None:
     assert flags(HONEST[name]) == []
+
+
+@pytest.mark.parametrize("name", AS_IT_RUNS)
+def test_a_cell_is_read_as_ipython_runs_it(name: str) -> None:
+    assert "imports inspect" in str(flags(AS_IT_RUNS[name]))
+
+
+def test_a_text_that_python_cannot_read_is_flagged_and_a_file_is_read_by_python_alone() -> None:
+    for text in ("x = (", "%%exercise first\nx = (", "%%time\n%%exercise first\nx = ("):
+        assert flags(text) == [UNREADABLE]
+    assert "runs a cell inside a cell" in flags("%%exercise first{exec('1')}\nx = 1")[0]
+    assert "to be read" in flags("%time " * 9 + "x")[0]
+    policy = Policy([LESSON])
+    assert policy.flags("junk = (5\n%memit -1)\nimport inspect", module=True) == ["line 3 imports inspect"]
+    assert policy.flags("In [1]: exec", module=True) == ["line 1 uses exec"]
+    assert policy.flags("%time x", module=True) == [UNREADABLE]
+
+
+def test_a_name_has_all_meanings_that_it_has_anywhere_in_the_notebook() -> None:
+    cells = ["import math as m\ndef f(): return m.modules", "import sys as m"]
+    policy = Policy([LESSON])
+    policy.look_ahead(cells)
+    assert policy.flags(cells[0]) == ["line 2 uses sys.modules"]
+    many = "\n".join(f"m = torch.nn.Linear.a{number}" for number in range(13))
+    assert policy.flags(many) == ["has names that lead too far to be read"]
+
+
+def test_of_a_module_that_only_the_lesson_may_use_an_answer_uses_what_the_lesson_does() -> None:
+    policy = Policy([LESSON, "import inspect\ninspect.getsource(f)"])
+    assert policy.flags("import inspect\ninspect.getsource(g)") == []
+    assert policy.flags("inspect.stack(0)") == ["line 1 uses inspect.stack"]
+
+
+def test_a_class_does_not_say_what_parameters_it_has_where_a_check_asks() -> None:
+    text = "class A(torch.nn.Linear):\n    def state_dict(self): return {}\n"
+    hook = "def f(net): net.register_state_dict_post_hook(print)"
+    asked = Policy([LESSON], asked=["state_dict"])
+    assert (len(asked.flags(text)), len(asked.flags(hook))) == (1, 1)
+    assert Policy([LESSON]).flags(hook) == []
+    assert Policy([LESSON], solutions=[text], asked=["state_dict"]).flags(text) == []
+
+
+def test_what_a_check_compares_with_is_not_read_under_another_name() -> None:
+    policy = Policy([LESSON], compared=["table"])
+    for text in ("known = table\ndef f(): return known[:2]", "class A: answer = table", "def f(): return table"):
+        assert "reads table" in str(policy.flags(text))
+    assert policy.flags("print(table)\ndef g(table): return table") == []
 
 
 def test_what_the_lesson_or_its_solutions_use_and_change_an_answer_may() -> None:

@@ -73,6 +73,19 @@ def test_a_notebook_is_graded_by_the_version_that_it_has_the_cells_of(two: Path)
     assert len(versions.earlier(two)) == 1, "the lesson as it is now is no earlier version"
 
 
+def test_a_notebook_without_the_lesson_s_cells_is_of_no_earlier_version(two: Path) -> None:
+    release.keep(two)
+    changed(two, "import torch", "import torch, math")
+    source = nbformat.read(two / "two.ipynb", 4)
+    source.cells.append(nbformat.v4.new_code_cell("more = 1"))
+    nbformat.write(source, two / "two.ipynb")
+    emptied = nbformat.from_dict(release.released(source))
+    emptied.cells = [cell for cell in emptied.cells if cell.source not in ("import torch, math", "more = 1")]
+    submission = Submission(student="ada", notebook=made.raw(emptied), files={})
+    current, earlier = graded_lesson.load(two), versions.earlier(two)
+    assert versions.of(submission, current, earlier) is current
+
+
 def test_where_only_a_file_differs_the_file_that_came_with_it_decides(two: Path) -> None:
     release.keep(two)
     (two / "rows.csv").write_text("2\n")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import symtable
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text import bindings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-_TIMED = re.compile(r"^([ \t]*)%(?:time|timeit|memit)\b(?:\s+-\S+(?:\s+\d+)?)*[ \t]*", re.MULTILINE)
-
 
 MOST_COMMANDS = 60
 """Lines of magics and shell commands in a cell that is read with them."""
@@ -21,20 +20,66 @@ DEEPEST = 150
 """Expressions and statements within one another in a cell that is read."""
 _COMMAND = re.compile(r"^[ \t]*[%!?]|=[ \t]*[%!]|\?[ \t]*$", re.MULTILINE)
 _WRITE = "%%writefile "
-_TIMED_CELL = re.compile(r"%%timeit\b(?:\s+-[a-z]+\s*\d*\b)*[ \t]*")
+_RUN = frozenset({"time", "exercise", "check", "gpuprofile", "kernel", "ranks", "capture", "needs"})
+"""Magics that run a cell as it is; ``%%timeit`` runs what is in its own line, too."""
+RUNS = {"time": "", "timeit": "n:r:tcp:qov:", "memit": "r:t:ci:o"}
+"""Magics whose argument is Python, with their options."""
+_MOST_WITHIN = 5
+"""Such magics in the argument of one another."""
+EXPANDED = re.compile(r"[{$]")
+"""IPython puts values of Python into a line of a magic, except of `RUNS`: ``%who {f(x)}``, ``!echo $name``."""
 
 
 def code_of(source: str) -> str:
     """Return a cell's Python, with blank lines in place of magics and shell commands."""
-    lines = _body(source).split("\n")
-    return "\n".join("" if re.match(r"\s*[%!?]", line) else line for line in lines)
+    return "\n".join("" if re.match(r"\s*[%!?]", line) else line for line in source.split("\n"))
 
 
 def python_of(source: str) -> str:
-    """Return a cell's Python, with calls in the place of magics and shell commands, as IPython runs it."""
-    text = _TIMED.sub(r"\1", _body(source))
-    blank = len(text) - len(text.lstrip("\n"))  # IPython leaves them out, and lines would have other numbers
-    return "\n" * blank + transformed(text)
+    """Return a cell's Python, with calls in the place of magics and shell commands, as IPython runs it.
+
+    Its lines have the cell's numbers: an empty line is in the place of a magic that runs the cell.
+    """
+    text = transformed(source)
+    lines = source.split("\n")
+    empty = "\n" * next((at for at, line in enumerate(lines) if line.strip()), 0)  # IPython leaves them out
+    words = _words(text) if text.startswith("get_ipython().run_cell_magic(") else []
+    if len(words) == 3 and words[0] == "timeit":
+        return empty + transformed(argument(*words[:2])).strip("\n") + "\n" + python_of(words[2])
+    if len(words) == 3 and words[0] in _RUN and not EXPANDED.search(words[1]):
+        return f"{empty}\n{python_of(words[2])}"
+    return empty + text
+
+
+def _words(text: str) -> list[str]:
+    """The arguments of a call of the shell's, if that is all of a text, and they are texts."""
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        match ast.parse(text).body:
+            case [ast.Expr(ast.Call(args=args))]:
+                return [one.value for one in args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return []
+
+
+def argument(magic: str, line: str) -> str:
+    """The Python in a magic's line, as IPython takes it out; empty if it runs none."""
+    from IPython.core import magic_arguments
+    from IPython.core.error import UsageError
+    from IPython.core.magic import Magics
+    from IPython.core.magics.execution import ExecutionMagics
+
+    if magic not in RUNS:
+        return ""
+    try:
+        if magic == "time":
+            function: Any = ExecutionMagics.time
+            known = hasattr(function, "parser")  # since IPython 9
+            return " ".join(magic_arguments.parse_argstring(function, line, partial=True)[1]) if known else line
+        keep = magic == "timeit"
+        options: Any = Magics.parse_options
+        settings = {"posix": False, "strict": False, "preserve_non_opts": keep}
+        return str(options(SimpleNamespace(options_table={}), line, RUNS[magic], **settings)[1])
+    except (UsageError, ValueError):
+        return ""  # IPython runs nothing of such a line
 
 
 def transformed(text: str) -> str:
@@ -67,30 +112,15 @@ def written_file(source: str) -> tuple[str, str] | None:
     return name, text
 
 
-def syntax_error(source: str) -> str:
-    """Return what Python says of a cell that it cannot parse; empty if it can."""
+def syntax_error(source: str, *, module: bool = False) -> str:
+    """Return what Python says of a cell, or of a module, that it cannot parse; empty if it can."""
     try:
-        ast.parse(python_of(source))
+        ast.parse(source if module else python_of(source))
     except SyntaxError as error:
         return error.msg
     except (ValueError, RecursionError, MemoryError) as error:
         return str(error) or "too deeply nested"
     return ""
-
-
-def _body(source: str) -> str:
-    """The cell without the magics that it begins with; their lines are empty."""
-    lines = source.split("\n")
-    for number, line in enumerate(lines):
-        if timed := _TIMED_CELL.match(line):
-            lines[number] = line[timed.end() :]
-            continue
-        if line.strip() and not line.startswith(
-            ("%%time", "%%exercise", "%%check", "%%gpuprofile", "%%kernel", "%%ranks", "%%capture")
-        ):
-            break
-        lines[number] = ""
-    return "\n".join(lines)
 
 
 def bound_names(source: str, *, definitions_only: bool = False) -> set[str]:
@@ -106,13 +136,45 @@ def bound_names(source: str, *, definitions_only: bool = False) -> set[str]:
     return {name for node in body if isinstance(node, kinds) for name in bindings.names(node)}
 
 
-def tree_of(source: str) -> ast.Module | None:
-    """A cell's statements; None if it is no Python, and so cannot run, or if it is too deep to be read."""
+def tree_of(source: str, *, module: bool = False) -> ast.Module | None:
+    """A cell's statements, or a module's; None if it is no Python, or if it is too deep to be read.
+
+    What ``%time`` and the like run stands in their place.
+    """
     try:
-        tree = ast.parse(python_of(source))
+        tree = ast.parse(source) if module else _parsed(source, 0)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return tree if depth(tree) <= DEEPEST else None
+
+
+def _parsed(source: str, within: int) -> ast.Module:
+    if within > _MOST_WITHIN:
+        raise ValueError("magics within magics")
+    tree: ast.Module = _Timed(within).visit(ast.parse(python_of(source)))
+    return tree
+
+
+class _Timed(ast.NodeTransformer):
+    """Puts the Python that ``%time`` and the like run in their place, where they are statements."""
+
+    def __init__(self, within: int) -> None:
+        self._within = within
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.stmt]:
+        text = ""
+        match node.value:
+            case ast.Call(ast.Attribute(attr="run_line_magic"), [ast.Constant(str(magic)), ast.Constant(str(line))]):
+                text = argument(magic, line)
+        if not text:
+            return self.generic_visit(node)
+        try:
+            found = _parsed(text, self._within + 1).body
+        except SyntaxError:
+            return node  # what is wrong with it is said where its text is looked at
+        for one in [inner for statement in found for inner in ast.walk(statement)]:
+            ast.copy_location(one, node)
+        return found
 
 
 def depth(tree: ast.AST) -> int:

@@ -77,6 +77,8 @@ PARTS = {
     override reveal_type runtime_checkable
     """
     ),
+    "tqdm": _words("tqdm trange auto notebook autonotebook"),
+    "tqdm.auto": (_BARS := _words("tqdm trange")), "tqdm.notebook": _BARS, "tqdm.autonotebook": _BARS,
     "yaml": _words("safe_load safe_load_all safe_dump safe_dump_all dump dump_all YAMLError SafeLoader SafeDumper"),
     "fakegpu_lab": _words(
         """
@@ -128,7 +130,7 @@ HIDDEN = _words(
     dataclasses.make_dataclass functools.singledispatch functools.singledispatchmethod logging.config
     logging.handlers typing.get_type_hints typing.ForwardRef typing.evaluate_forward_ref
     collections.abc.ByteString json.tool html.parser pandas.eval pandas.read_pickle pandas.read_hdf
-    networkx.drawing matplotlib.testing scipy.weave polars.sql_expr polars.SQLContext
+    accelerate.hooks networkx.drawing matplotlib.testing scipy.weave polars.sql_expr polars.SQLContext
     """
 )
 """Parts of allowed modules that run text, load code, or reach what is not theirs."""
@@ -148,12 +150,15 @@ DECORATES = frozenset({"numba.cuda.jit"})
 COPIES_NAMES = {"functools.update_wrapper": 2, "functools.wraps": 1}
 """Functions that copy attributes by their names, with how many arguments they may be given: no lists of names."""
 
+CALLED = _words("fakegpu_lab.enable fakegpu_lab.disable fakegpu_lab.machine torch.load numpy.load")
+"""Functions that are only called where their names stand, since it matters what they are given."""
+
 SHOW = _words(
     "print set_title title suptitle set_xlabel xlabel set_ylabel ylabel text annotate write display Markdown Math Latex"
 )
 """Functions that show a text as it is: braces in it, such as those of LaTeX, format nothing."""
 
-FORMAT = _words("StrMethodFormatter set_major_formatter set_minor_formatter Formatter")
+FORMAT = _words("StrMethodFormatter set_major_formatter set_minor_formatter Formatter TextColumn format_meter")
 """Functions that take a format string."""
 
 OF_CONTEXT = _words("forward backward setup_context jvp vmap")
@@ -169,7 +174,7 @@ KEEPS_SELF = _words(
 
 MODULE_NAMES = _words(
     """
-    os sys gc builtins importlib inspect ctypes threading subprocess pickle marshal socket linecache traceback
+    os sys gc builtins importlib inspect ctypes threading subprocess pickle marshal socket linecache traceback torch
     """
 )
 """Modules that other modules have as attributes: ``torch.os``."""
@@ -192,7 +197,7 @@ COMMANDS = _words("nvidia-smi pip python3 ls pwd echo date")
 SPECIAL = _words(
     """
     __init__ __call__ __repr__ __str__ __len__ __iter__ __next__ __getitem__ __setitem__ __contains__ __enter__
-    __exit__ __post_init__ __name__ __version__ __doc__ __file__ __all__ __slots__ __main__ __annotations__ __debug__
+    __exit__ __post_init__ __name__ __version__ __doc__ __file__ __all__ __slots__ __main__ __debug__
     """
 )
 """Names with double underscores that honest answers have."""

@@ -5,25 +5,20 @@ from __future__ import annotations
 import ast
 import re
 
+from fakegpu_lab.course.cell_text.source import EXPANDED, RUNS, argument
 from fakegpu_lab.course.flags import allowed
 
 OF_SHELL = frozenset({"run_line_magic", "run_cell_magic", "system", "getoutput"})
 """Methods of the shell that IPython writes in the place of such lines."""
-RUNS = frozenset({"time", "timeit", "memit"})
-"""Magics whose argument is Python."""
-_OPTIONS = re.compile(r"^(?:\s*-(?:[nrpti]\s*\d+|[tcqo]+)(?=\s|$))*\s*")
-"""Those of `RUNS`. Anything else that begins with a minus is Python: ``%time -f(x)``."""
 _CONFIG = re.compile(r"InlineBackend\.\w+\s*=\s*(.+)", re.DOTALL)
 _JOINED = re.compile(r"[;&|`$><{\n]| -c")
 """What makes another command of a line of the shell; ``%pip`` and ``%conda`` are such lines, too."""
-_EXPANDED = re.compile(r"[{$]")
-"""IPython puts values of Python into such a line, except into those of `RUNS`: ``%who {f(x)}``, ``!echo $name``."""
 
 
-def argument(node: ast.Call) -> str:
+def python_in(node: ast.Call) -> str:
     """The Python that a magic runs; empty if it runs none."""
     words = _words(node.args)
-    return _OPTIONS.sub("", words[1]) if len(words) == 2 and words[0] in RUNS else ""
+    return argument(*words) if len(words) == 2 else ""
 
 
 def about(kind: str, arguments: list[ast.expr], gpus: set[str]) -> str:
@@ -52,7 +47,7 @@ def about(kind: str, arguments: list[ast.expr], gpus: set[str]) -> str:
         return f"runs {f'%{name} {rest}'[:60]!r}"
     if name == "config" and rest and not _is_plain(rest):
         return f"sets %config {rest[:60]}"
-    if name not in RUNS and _EXPANDED.search(rest):
+    if name not in RUNS and EXPANDED.search(rest):
         return f"runs Python inside the line %{name} {rest[:60]}"
     if name == "fakegpu" and rest.split(" ")[0] not in allowed.OF_FAKEGPU and rest not in gpus:
         return f"chooses the GPUs (%fakegpu {rest[:40]})"

@@ -6,7 +6,9 @@ list: Python's dataclasses, torch's compiler, IPython's cells. The rest is repor
 
 from __future__ import annotations
 
+import builtins
 import os
+import sys
 from functools import lru_cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -29,7 +31,7 @@ _GENERATE = {
               "export/", "_export/", "onnx/"),
     "IPython": ("core/magics/execution.py", "core/magics/config.py", "core/pylabtools.py"),
     "networkx": ("utils/decorators.py",), "scipy": ("stats/_distn_infrastructure.py",), "attr": ("_make.py",),
-    "jinja2": ("environment.py",), "sympy": ("polys/monomials.py",),
+    "jinja2": ("environment.py",), "sympy": ("polys/monomials.py", "utilities/lambdify.py"),
     "decorator.py": ("",), "triton": ("",), "numba": ("",), "numba_cuda": ("",),
 }  # fmt: skip
 """Files of packages (and of Python) that run text which they make themselves, or which the policy reads."""
@@ -41,7 +43,7 @@ _GIVEN_TEXT = {
 _OF_TIMEIT = frozenset({"", "pass", "_stmt()", "_setup()"})
 """What stands there for a function, and for nothing."""
 _FOUND_IN = {
-    "builtins": allowed.BUILTINS - allowed.MAKE_OR_REACH,
+    "builtins": (_BUILTINS := allowed.BUILTINS - allowed.MAKE_OR_REACH), "__builtin__": _BUILTINS,
     "_codecs": frozenset({"encode"}),
     "copyreg": frozenset({"_reconstructor", "__newobj__", "__newobj_ex__"}),
     "torch": None, "torch._C": None, "torch._utils": None, "torch.storage": None, "torch._tensor": None,
@@ -49,9 +51,11 @@ _FOUND_IN = {
     "torch.nn.modules": None, "torch.optim": None, "torch.distributed": None, "torch.multiprocessing.reductions": None,
     "torch.utils.data": None, "torch.serialization": None, "multiprocessing": None, "numpy": None, "pandas": None,
     "collections": None, "datetime": None, "decimal": None, "fractions": None, "pathlib": None, "uuid": None,
-    "__main__": None, "random": None,
+    "__main__": None, "random": None, "fakegpu_lab.driver.environment.loader_workers": frozenset({"_Timed"}),
 }  # fmt: skip
-"""Modules whose classes a pickle may bring, with their parts; and the names of those of which it may not bring all."""
+"""Modules whose classes a pickle may bring, with their parts; and the names of those of which it may not bring all.
+
+Of functions, it may bring those that make values."""
 
 
 def reports(
@@ -75,24 +79,49 @@ def reports(
         code = arguments[0] if arguments else None
         if event == "exec" and isinstance(code, CodeType) and trusted(code):
             return ""
-        by, unread = "", False
+        by, unread, odd = "", False, list[str]()
         for one in walk(frame):
             file = one.f_code.co_filename
             if not trusted(one.f_code):
                 if file in lesson or file.startswith("<check "):
                     return ""
-                return _sentence(event, arguments, by)
+                return _sentence(event, arguments, by) + (f": it names {odd[0][:40]}" if odd else "")
             if one is frame and (names := _GIVEN_TEXT.get((os.path.basename(file), one.f_code.co_name))):  # noqa: PTH119
                 given = ["".join(str(one.f_locals.get(name)).split()) for name in names]
                 unread = any(text not in _OF_TIMEIT and text not in read for text in given)
                 if not unread:
                     return ""
-            if file.startswith("<frozen") or one.f_code.co_name == "<module>" or (not unread and _generates(file)):
+            if event == "exec" and not odd and _in(file, _BY_NAMES):
+                odd = _odd_names(code)
+            if (
+                file.startswith("<frozen importlib")
+                or one.f_code.co_name == "<module>"
+                or not (unread or odd or not _in(file, _GENERATE))
+            ):
                 return ""  # an import, or one of the list
             by = by or _name(file)
         return ""
 
     return report
+
+
+_BY_NAMES = {
+    "": ("dataclasses.py", "collections/__init__.py"), "torch": ("fx/", "export/", "_export/", "jit/"),
+    "sympy": ("utilities/lambdify.py",),
+}  # fmt: skip
+"""Of `_GENERATE`, what puts names that it is given into its text."""
+_ODD = {
+    *allowed.FRAMES, *allowed.SHELL, *(allowed.MODULE_NAMES - {"torch", "builtins"}), "__import__", "__subclasses__",
+    "__globals__", "__builtins__", "__closure__", "__code__", "__mro__", "__base__", "__bases__", "__loader__",
+    *(name for name in vars(builtins).keys() - allowed.BUILTINS if name[0].islower()),
+}  # fmt: skip
+
+
+def _odd_names(code: Any) -> list[str]:
+    """What a generated text names, and none that is generated honestly does."""
+    inner = [one for one in code.co_consts if isinstance(one, CodeType)] if isinstance(code, CodeType) else []
+    found = [name for name in getattr(code, "co_names", ()) if name in _ODD]
+    return found + [name for one in inner for name in _odd_names(one)]
 
 
 def _sentence(event: str, arguments: tuple[Any, ...], by: str) -> str:
@@ -108,23 +137,37 @@ def _may_be_found(module: str, name: str) -> bool:
     known = next((at for at in (".".join(words[:n]) for n in range(len(words), 0, -1)) if at in _FOUND_IN), None)
     if known is None or "." in name or known == "torch" != module:
         return False
-    names = _FOUND_IN[known]
-    return name in names if names is not None else name not in allowed.MODULE_NAMES
+    if (names := _FOUND_IN[known]) is not None:
+        return name in names
+    thing = vars(sys.modules[module]).get(name) if module in sys.modules else None
+    if module == "__main__":  # what the notebook makes itself
+        return True
+    rebuilds = name.lstrip("_").startswith(_REBUILD) or name.endswith("_ctor")
+    return name not in allowed.MODULE_NAMES and (rebuilds or isinstance(thing, type) or not callable(thing))
+
+
+_REBUILD = ("rebuild", "reconstruct", "scalar", "frombuffer", "unpickle", "new_", "load_from_bytes",
+            "pyx_unpickle", "get_layout", "default_collate")  # fmt: skip
+"""How functions begin that make a value from its parts."""
+
+
+def _in(file: str, listed: dict[str, tuple[str, ...]]) -> bool:
+    """Whether an installed file is one of those listed by package: it runs text that it makes itself."""
+    package_of, inside = _place(file)
+    return inside.startswith(listed.get(package_of, ("\0",)))
 
 
 @lru_cache(maxsize=1024)
-def _generates(file: str) -> bool:
-    """Whether an installed file runs text that it makes itself."""
+def _place(file: str) -> tuple[str, str]:
+    """The package of an installed file, empty for Python's own, and its path in it."""
     ours = os.path.realpath(file).removeprefix(OUR_FOLDER) if classified(file) & OURS else file
     if ours != file:
-        return ours.replace(os.sep, "/").startswith(_GENERATE["fakegpu_lab"])
-    installed = package(file)
-    if installed is None:
-        real = os.path.realpath(file)
-        inside = real.removeprefix(STANDARD_LIBRARY).replace(os.sep, "/")
-        return inside != real and inside.startswith(_GENERATE[""])
-    inside = file.replace(os.sep, "/").rpartition(f"/{installed}/")[2]
-    return inside.startswith(_GENERATE.get(installed, ("\0",)))
+        return "fakegpu_lab", ours.replace(os.sep, "/")
+    if (installed := package(file)) is not None:
+        return installed, file.replace(os.sep, "/").rpartition(f"/{installed}/")[2]
+    real = os.path.realpath(file)
+    inside = real.removeprefix(STANDARD_LIBRARY).replace(os.sep, "/")
+    return ("", inside) if inside != real else ("\0", file)
 
 
 def _name(file: str) -> str:

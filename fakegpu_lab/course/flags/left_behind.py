@@ -121,7 +121,8 @@ class Surroundings:
         import torch
 
         self._dtype, self._device = torch.get_default_dtype(), torch.get_default_device()
-        self._modes, self._gpus = _modes(), _gpus()
+        self._modes, self._gpus = _modes(), gpus()
+        self._gradients = torch.is_grad_enabled()
         self._autocast = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
 
     def restore(self, *, any_gpus: bool) -> list[str]:
@@ -145,6 +146,9 @@ class Surroundings:
             if torch.is_autocast_enabled(kind) != enabled:
                 found.append(f"autocast on {kind} was left {'off' if enabled else 'on'}")
                 torch.set_autocast_enabled(kind, enabled)
+        if torch.is_grad_enabled() != self._gradients:
+            found.append(f"gradients were left {'on' if torch.is_grad_enabled() else 'off'}")
+            torch.set_grad_enabled(self._gradients)
         while _modes()[0] > self._modes[0]:
             torch._C._pop_torch_function_stack()
             found.append("a mode of torch's functions was left on")
@@ -156,7 +160,7 @@ class Surroundings:
             for key in [key for key, hook in table.items() if _own(hook)]:
                 del table[key]
                 found.append("a hook on all modules was in place")
-        now = _gpus()
+        now = gpus()
         if now != self._gpus and not any_gpus:
             found.append(f"the GPUs were {_name(now)} instead of {_name(self._gpus)}")
         return found
@@ -168,7 +172,16 @@ def _modes() -> tuple[int, int]:
     return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
 
 
-def _gpus() -> Any:
+def settings() -> dict[str, Any]:
+    """What a check's statements should leave as it is, by its name for people."""
+    import torch
+
+    autocast = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
+    kinds = torch.get_default_dtype(), torch.get_default_device()
+    return {"the GPUs": gpus(), "torch's settings": (autocast, kinds, torch.is_grad_enabled())}
+
+
+def gpus() -> Any:
     """The machine's specification, its settings, and its cards' profiles; None without one."""
     from fakegpu_lab import session
 

@@ -9,7 +9,7 @@ from fakegpu_lab.course.cell_text.source import root_of
 from fakegpu_lab.course.flags import allowed, public
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _OF_LAB = ("fakegpu_lab.machine", "fakegpu_lab.enable", "fakegpu_lab.record")
 """Functions whose results are followed: ``lab.machine().devices[0]``."""
@@ -20,6 +20,10 @@ _PASSED_ON = frozenset(
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 MOST_STEPS = 1_000_000
 """From one expression to another, while the names of a submission are followed."""
+MOST_MEANINGS = 12
+"""Modules, or parts of them, that a name may stand for."""
+_PUT = frozenset({"append", "appendleft", "add", "insert", "extend", "setdefault", "update", "put"})
+"""Methods that put something into what they are called on."""
 _MOST_TEXTS, _LONGEST_TEXT = 200, 10_000
 """Texts that an expression can be, and their characters, as far as they are read."""
 
@@ -34,26 +38,33 @@ class Names:
     Attributes
     ----------
     paths
-        After ``import torch.nn as nn``, ``nn`` is ``torch.nn``. A name that stands for several things keeps the last.
+        After ``import torch.nn as nn``, ``nn`` is ``torch.nn``. Of a name that stands for several things, the last.
+    meanings
+        All that a name stands for anywhere in the notebook.
     starred
         Those that ``from torch.nn import *`` bound: its author may not know of them.
     functions, classes, private
         The functions and classes of the notebook's own, and the private attributes of these classes.
     of_self
         Methods that set, or reach into, what they are called on: it must be an object of their class.
+    formats
+        Classes whose objects take a format string.
     changes
         By function, the places of the parameters that it changes in place.
     """
 
     def __init__(self) -> None:
         self.paths: dict[str, str] = {}
+        self.meanings: dict[str, set[str]] = {}
         self.starred: set[str] = set()
         self.functions: set[str] = set()
         self.classes: set[str] = set()
         self.private: set[str] = set()
         self.of_self: set[str] = set()
+        self.formats: set[str] = set()
         self.changes: dict[str, set[int]] = {}
         self._bound: dict[str, list[ast.expr]] = {}
+        self._held: dict[str, list[ast.expr]] = {}
         self._leads: dict[str, set[str]] = {}
         self._attributes: dict[str, list[tuple[ast.expr, frozenset[str]]]] = {}
         self._made: set[str] = set()
@@ -71,15 +82,16 @@ class Names:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     name = alias.name if alias.asname else alias.name.split(".")[0]
-                    self.paths[alias.asname or name] = name
+                    self._mean(alias.asname or name, name)
             elif isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     if alias.name == "*":
                         stars = public.star(node.module or "")
-                        self.paths |= stars
+                        for name, path in stars.items():
+                            self._mean(name, path)
                         self.starred |= set(stars)
                     else:
-                        self.paths[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                        self._mean(alias.asname or alias.name, f"{node.module}.{alias.name}")
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 self.functions.add(node.name)
                 if isinstance(node, ast.ClassDef):
@@ -91,6 +103,8 @@ class Names:
             else:
                 for target, value in _bindings(node):
                     self._bind(target, value, own=own)
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _PUT:
+                    self._hold(node.func.value, node.args)
         for place, parameters in _scopes(tree) if own and tree is not None else ():
             for target, value in _bindings(place):
                 if isinstance(target, ast.Attribute):
@@ -104,11 +118,63 @@ class Names:
             for number, one in enumerate(target.elts):
                 self._bind(one, value.elts[number] if same else value, own=own)  # type: ignore[attr-defined]
         elif isinstance(target, ast.Name):
-            if path := self.path(value):
-                self.paths[target.id] = path
+            for path in self._all_paths(value):
+                self._mean(target.id, path)
             if own:
                 self._bound.setdefault(target.id, []).append(value)
                 self._leads.setdefault(target.id, set()).update(_names_in(value))
+        elif isinstance(target, ast.Subscript) and isinstance(root := root_of(target), ast.Name) and own:
+            self._hold(root, [value])
+            self._leads.setdefault(root.id, set()).update(_names_in(value))
+
+    def _hold(self, container: ast.expr, values: list[ast.expr]) -> None:
+        if isinstance(root := root_of(container), ast.Name):
+            self._held.setdefault(root.id, []).extend(values)
+
+    def _mean(self, name: str, path: str) -> None:
+        self.paths[name] = path
+        self.meanings.setdefault(name, set()).add(path)
+
+    def _all_paths(self, node: ast.expr) -> list[str]:
+        """What an expression names of an imported module, in each meaning of its first name; the last at the end."""
+        root, found = root_of(node), [self.path(node)]
+        if isinstance(root, ast.Name):
+            kept = self.paths
+            for one in self.meanings.get(root.id, ()):
+                self.paths = kept | {root.id: one}
+                found.insert(0, self.path(node))
+            self.paths = kept
+        return [path for path in found if path]
+
+    def look_ahead(self, trees: Iterable[ast.Module]) -> None:
+        """Remember all that names stand for in cells to come: a function runs later than it is written."""
+        ahead = Names()
+        ahead.paths, ahead.meanings = dict(self.paths), self.meanings
+        for tree in trees:
+            ahead.learn(tree)
+
+    def readings(self) -> Iterator[dict[str, str]]:
+        """Paths of names, so often that each name has each of its meanings once."""
+        several = {name: sorted(found) for name, found in self.meanings.items() if found != {self.paths.get(name)}}
+        most = max(map(len, several.values()), default=1)
+        if most > MOST_MEANINGS:
+            raise TooMuchError
+        for at in range(most):
+            yield self.paths | {name: found[at % len(found)] for name, found in several.items()}
+
+    def binds(self, name: str) -> bool:
+        """Whether a cell gives a name a meaning of its own."""
+        return name in self.functions or name in self._bound or name in self.meanings
+
+    def binds_path(self, tree: ast.AST, name: str) -> bool:
+        """Whether anything in a program makes a name stand for a module, or a part of one."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.alias) and name in (node.asname or node.name.split(".")[0], "*"):
+                return True
+            targets = [value for target, value in _bindings(node) for one in ast.walk(target) if _is_named(one, name)]
+            if any(map(self._all_paths, targets)):
+                return True
+        return False
 
     def path(self, node: ast.expr | None) -> str:
         """What an expression names of an imported module, such as ``torch.cuda``; empty if it is something else."""
@@ -154,7 +220,9 @@ class Names:
             if root.id not in seen:
                 seen[root.id] = False  # what leads to itself was made nowhere
                 bound = self._bound.get(root.id, [])
-                seen[root.id] = bool(bound) and all(self.is_own(one, parameters, seen) for one in bound)
+                seen[root.id] = bool(bound) and all(
+                    self.is_own(one, parameters, seen) for one in [*bound, *self._held.get(root.id, ())]
+                )
             return seen[root.id]
         if isinstance(root, ast.Call):
             return self._makes(root, parameters, seen)
@@ -264,6 +332,10 @@ def _names_in(node: ast.AST | None) -> set[str]:
             elif isinstance(one.func, ast.Attribute) and one.func.attr in allowed.ITEMS_OF:
                 waiting.append(one.func.value)
     return found
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _as_far_as_read(texts: list[str]) -> list[str] | None:

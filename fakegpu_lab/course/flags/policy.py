@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ast
 import builtins
+import itertools
 import re
 import string
+import sys
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.course.cell_text.bindings import declared_global, names
-from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, bound_names, syntax_error, tree_of
+from fakegpu_lab.course.cell_text.bindings import DEFINITIONS, declared_global, names
+from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, syntax_error, tree_of
 from fakegpu_lab.course.cell_text.source import commands as commands_in
 from fakegpu_lab.course.flags import allowed, commands, public
 from fakegpu_lab.course.flags.names import Names, TooMuchError, parameters_of, without_getattr
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 LONGEST = 100_000
 """Characters of a cell; a longer one is flagged, not read."""
+UNREADABLE = "is no Python that can be read"
+"""Said of a cell in which Python, too, must find an error: otherwise it is another text that has run."""
 _SECRET = re.compile(
     r"gradebook\.db|grades\.csv|HIDDEN TESTS|/proc/|(^|[.{\[])__\w|^(weights_only|allow_pickle)$|ext://|fakegpu_lab\.\w+\."
 )
@@ -56,6 +60,8 @@ class Policy:
         The texts of the lesson's solutions: what they use and change, an answer may.
     compared
         Names of the lesson's values with which checks compare results: functions of answers should not read them.
+    asked
+        What checks read of objects: a class should not say by a method of its own which parameters it has.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class Policy:
         own: Iterable[str] = (),
         solutions: Iterable[str] = (),
         compared: Iterable[str] = (),
+        asked: Iterable[str] = (),
     ) -> None:
         given, solutions = list(given), list(solutions)
         self.modules = allowed.MODULES | set(own) | (allowed.THREADS if "threading" in allow else set())
@@ -87,6 +94,8 @@ class Policy:
         self._given = {name: path for name, path in self.names.paths.items() if "()" not in path}
         self._read -= set(self._given)
         self.compared = frozenset(compared)
+        defined = {one.name for tree in solved for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
+        self.lists = (allowed.LISTS & set(asked)) - defined
         self._shared = Shared(self.used) if any("run_ranks" in text for text in (*given, *solutions)) else None
         self.kept = self._read
         for tree in solved:
@@ -104,7 +113,8 @@ class Policy:
                 self.used.add(path)
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.used |= (imported := set(_imported(node)))
-                self.modules |= {name.split(".")[0] for name in imported}
+                roots = {name.split(".")[0] for name in imported}
+                self.modules |= roots - sys.stdlib_module_names  # of those that are not allowed, only what it uses
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 self.set.add((self.names.is_class(node.value), node.attr))
             if isinstance(node, ast.Call):
@@ -114,33 +124,44 @@ class Policy:
                 if self.names.path(node.func) == "fakegpu_lab.enable":
                     self.enabled.add(arguments(node))
 
-    def flags(self, source: str, later: Iterable[str] = ()) -> list[str]:
+    def look_ahead(self, sources: Iterable[str]) -> None:
+        """Learn what names stand for in cells whose `flags` are asked for later."""
+        read = (one for one in sources if len(one) <= LONGEST and commands_in(one) <= MOST_COMMANDS)
+        self.names.look_ahead(filter(None, map(tree_of, read)))
+
+    def flags(self, source: str, later: Iterable[str] = (), *, module: bool = False) -> list[str]:
         """Return what is suspicious in a cell, a phrase for each.
 
         Parameters
         ----------
         later
             Names that the lesson's own cells make after this one: to change them before is in vain.
+        module
+            Whether it is a file that was handed in, which Python reads, not IPython.
         """
         if len(source) > LONGEST:
             return [f"has {len(source):,} characters, too many to be read"]
-        if commands_in(source) > MOST_COMMANDS:
+        if commands_in(source) > MOST_COMMANDS and not module:
             return [f"has {commands_in(source)} magics and shell commands, too many to be read"]
-        tree = tree_of(source)
+        tree = tree_of(source, module=module)
         if tree is None:
-            return [] if syntax_error(source) else ["is nested too deeply to be read"]
+            return [UNREADABLE if syntax_error(source, module=module) else "is nested too deeply to be read"]
         tree = without_getattr(tree)
         self.kept = self._read - set(later)
         try:
             self.names.learn(tree, own=True)
             _Cell(self, tree)  # what is known at the end of a cell holds for all of it
-            found = _Cell(self, tree).found
+            paths, found = self.names.paths, set[str]()
+            for reading in self.names.readings():
+                self.names.paths = reading
+                found |= _Cell(self, tree).found
+            self.names.paths = paths
         except TooMuchError:
             return ["has names that lead too far to be read"]
         if self._shared is not None:
             found |= set(self._shared.flags(tree, self.names.paths))
         outer = declared_global(tree)
-        bound = bound_names(source) | outer
+        bound = names(tree) | outer
         own = outer | {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
         found |= {f"gives {name}, which the check reads, another value" for name in bound & self.kept & own}
         other = [
@@ -178,6 +199,8 @@ class _Cell(ast.NodeVisitor):
     # what is used
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+        if self._is_in_class:
+            yield "imports in a class"
         for name in _imported(node):
             if name not in self._policy.used and self._is_refused(name.removesuffix(".*")):
                 yield f"imports {name}"
@@ -203,19 +226,18 @@ class _Cell(ast.NodeVisitor):
                 yield f"names {name}"
         if name in _BY_NAME and not called and isinstance(node.ctx, ast.Load):
             yield f"uses {name} as a value"
-        if name in self._policy.compared - self._own and self._is_in_function:
-            yield f"reads {name}, with which the check compares the result"
+        if self._policy.compared and (self._is_in_function or self._is_in_class) and isinstance(node.ctx, ast.Load):
+            reached = (self._names.reached_from(node) & self._policy.compared) - self._own
+            yield from (f"reads {one}, with which the check compares the result" for one in sorted(reached))
         if name == "get_ipython" and not called:  # a line of IPython's is such a call
             yield "uses get_ipython"
-        quiet = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id in _QUIET
         if path and isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute):
             yield self._passes_on(node, path)
             if self._is_refused(path):
                 yield f"uses {path}"
             elif (
                 public.is_module(path)
-                and not isinstance(parent, ast.Assign)
-                and not quiet
+                and not (called or self._may_stand or self._is_another(name))
                 and not (name in self._names.starred and name in self._own | self._policy.lessons)
             ):
                 yield f"passes the module {path} on"
@@ -247,7 +269,7 @@ class _Cell(ast.NodeVisitor):
         elif path and not isinstance(self._parent, ast.Attribute):
             if self._is_refused(path):
                 yield f"uses {path}"
-            elif "()" not in path and public.is_module(path) and not isinstance(self._parent, ast.Assign):
+            elif "()" not in path and public.is_module(path) and not self._may_stand:
                 yield f"passes the module {path} on"
         elif path and self._is_refused(path):
             yield f"uses {path}"
@@ -279,10 +301,42 @@ class _Cell(ast.NodeVisitor):
         """What takes a text, or names of attributes, is called where it stands: only there is seen what it is given."""
         parent = self._parent
         called = isinstance(parent, ast.Call) and parent.func is node
-        decorates = path in allowed.DECORATES and getattr(parent, "decorator_list", [None])[-1] is node
-        return (
-            "" if path not in {*allowed.COPIES_NAMES, *allowed.RUN_TEXT} or called or decorates else f"passes {path} on"
-        )
+        decorates = path in allowed.DECORATES and [None, *getattr(parent, "decorator_list", ())][-1] is node
+        watched = path in {*allowed.COPIES_NAMES, *allowed.RUN_TEXT, *allowed.CALLED}
+        return f"passes {path} on" if watched and not (called or decorates) else ""
+
+    @property
+    def _may_stand(self) -> bool:
+        """Whether a module may stand here by itself: it gets another name, that is no attribute, or is only shown."""
+        match self._parent:
+            case ast.Assign(targets=targets):
+                return all(isinstance(one, ast.Name) for one in targets) and not self._is_in_class
+            case ast.Call(func=ast.Name(id=name)):
+                return name in _QUIET and name not in self._own and not self._names.binds(name)
+        return False
+
+    def _is_another(self, name: str) -> bool:
+        """Whether a name stands for another thing here than for a module: it is bound to that around here, or before.
+
+        What functions get has been looked at where they are called.
+        """
+        functions = [one for one in self._around if isinstance(one, _FUNCTION)]
+        for function in reversed(functions):
+            given = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+            body = ast.Module(function.body if isinstance(function.body, list) else [], [])
+            if name in given | names(body):
+                return name not in declared_global(body) and not self._names.binds_path(body, name)
+        cell, *inner = self._around
+        before = itertools.takewhile(lambda one: one is not inner[0], getattr(cell, "body", ()) if inner else ())
+        last = [one for one in before if name in names(one)][-1:]
+        plain = not functions and all(isinstance(one, (ast.Assign, ast.AnnAssign, *DEFINITIONS)) for one in last)
+        return bool(last) and plain and not self._names.binds_path(last[0], name)
+
+    @property
+    def _is_in_class(self) -> bool:
+        """Whether a name that is bound here is an attribute of a class."""
+        scopes = [one for one in self._around if isinstance(one, (*_FUNCTION, ast.ClassDef))]
+        return bool(scopes) and isinstance(scopes[-1], ast.ClassDef)
 
     def _is_of_self(self, node: ast.expr) -> bool:
         """Whether something is the object that the method around is called on, or what the answer put into it."""
@@ -442,7 +496,11 @@ class _Cell(ast.NodeVisitor):
             into = [*node.args[1:2], *([named["namespace"]] if "namespace" in named else [])]
             if not all(self._names.is_own(one, self._parameters) for one in into):
                 yield f"sets attributes by their names ({name})"
-        formats = [*node.args, *named.values()] if name in allowed.FORMAT or "style" in named else []
+        last = path.split(".")[-1] or name
+        takes = last in allowed.FORMAT or name in self._names.formats or "style" in named
+        formats = [*node.args, *named.values()] if takes else []
+        if None in named and (takes or last == "basicConfig"):
+            yield f"formats a text that is put together ({name})"
         formats += [named[key] for key in ("bar_format", "fmt") if key in named]
         if isinstance(func, ast.Attribute) and name in ("replace", "translate"):
             held = self._names.texts(func.value, self._parameters) or ()
@@ -453,16 +511,18 @@ class _Cell(ast.NodeVisitor):
             if not isinstance(given_text, ast.Lambda) and (texts is None or any(map(_reaches, texts))):
                 yield f"formats a text that is put together ({name})"
         if isinstance(func, ast.Attribute) and (
-            name in allowed.CHANGING or (name.endswith("_") and not name.startswith("_"))
+            name in allowed.CHANGING or name.startswith("register_") or (name.endswith("_") and name[0] != "_")
         ):
             yield self._change(func.value)
             yield f"changes {ast.unparse(func.value)}" if "()" in self._names.path(func.value) else ""
         for number in self._names.changes.get(name, ()) if isinstance(func, ast.Name) else ():
             if number < len(node.args):
                 yield self._change(node.args[number])
+        if name.startswith("register_state_dict") and "state_dict" in self._policy.lists:
+            yield f"changes what state_dict says ({name})"
         if name in commands.OF_SHELL:
             yield commands.about(name, node.args, self._policy.gpus)
-            yield from self._text(commands.argument(node), node.lineno)
+            yield from self._text(commands.python_in(node), node.lineno)
 
     def _loading(self, node: ast.Call, path: str, name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
         """Files that may run code when they are loaded, and texts that a library evaluates."""
@@ -543,7 +603,9 @@ class _Cell(ast.NodeVisitor):
             yield f"names {node.value[:60]!r}"
         elif "{" in node.value and _reaches(node.value):
             yield f"formats attributes ({node.value[:60]!r})"
-        elif node.value == "bar_format" or (_is_piece(node.value) and not self._is_shown(node)):
+        elif node.value == "bar_format" or (
+            _is_piece(node.value) and not self._is_shown(node) and getattr(self._parent, "arg", "") != "style"
+        ):
             yield f"formats a text that is put together ({node.value[:60]!r})"
 
     def _is_shown(self, node: ast.Constant) -> bool:
@@ -591,12 +653,14 @@ class _Cell(ast.NodeVisitor):
                 yield f"defines a class that imitates a {last}"
             if base.endswith(("torch.Tensor", "nn.Parameter", *_MODES, "fakegpu_lab.Trace")):
                 yield f"defines a class of {', '.join(bases)}"
+            if last in allowed.FORMAT or base in self._names.formats:
+                self._names.formats.add(node.name)
             if base == "type" or base.startswith("type(") or last in ("ABCMeta", "EnumMeta", "EnumType"):
                 yield "defines a class with a metaclass"
         if any(keyword.arg is None or keyword.arg == "metaclass" for keyword in node.keywords):
             yield "defines a class with a metaclass"
-        if not set(bases) <= self._policy.used:
-            yield from (f"defines {node.name}.{name}" for name in sorted(parts & allowed.LISTS))
+        lists = self._policy.lists if set(bases) <= self._policy.used else allowed.LISTS
+        yield from (f"defines {node.name}.{name}" for name in sorted(parts & lists))
 
     @property
     def _parent(self) -> ast.AST | None:

@@ -8,14 +8,17 @@ against what no exercise needs. Neither can stop everything in one process: see 
 from __future__ import annotations
 
 import _thread
+import bdb
 import builtins
 import collections
 import contextlib
 import importlib.util
+import inspect
 import mmap
 import os
 import sys
 import threading
+import traceback
 import types
 import typing
 from pathlib import Path
@@ -29,10 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
 COMPARED = (
-    "math", "time", "numpy", "numpy.testing", "torch", "torch.testing", "torch.nn.functional", "torch.Tensor",
-    "torch.cuda", "torch.cuda.memory", "torch.distributed",
+    "math", "time", "secrets", "random", "random.SystemRandom", "numpy", "numpy.testing", "torch",
+    "torch.testing", "torch.nn.functional", "torch.Tensor", "torch.cuda", "torch.cuda.memory", "torch.distributed",
 )  # fmt: skip
-"""What checks compare and measure with, in addition to builtins and this package. (Our driver patches torch, too.)"""
+"""What checks compare, measure and draw with, beside builtins and this package. (Our driver patches torch, too.)"""
 _JUDGING = tuple(f"fakegpu_lab.course.{room}" for room in ("expect", "checks", "cell_text", "flags", "grade.sandbox"))
 """What sees and reports: of these modules, every value is kept, with what is in tables and closures."""
 
@@ -195,6 +198,12 @@ def _unwatched(state: dict[str, bool]) -> Iterator[None]:
         state["quiet"] = False
 
 
+def _caller(state: dict[str, bool]) -> str:
+    """The file of the code that caused the event that the hook is called with."""
+    with _unwatched(state):
+        return sys._getframe(2).f_code.co_filename
+
+
 def lock_books(report: Callable[[str], None]) -> None:
     """Let only this package and installed libraries write to the devices' ledgers."""
     from fakegpu_lab.hardware.time.ledger import Ledger
@@ -238,7 +247,11 @@ _NEVER_NEEDED = _THREADS | {
 }
 """Events of Python's audit hooks that no exercise causes by itself; libraries do."""
 _FRAMES = frozenset({"gi_frame", "cr_frame", "ag_frame", "tb_frame"})
+_LOOKING = (inspect.__file__, traceback.__file__)
+"""Modules of Python's with which a cell would look at the frames below it."""
 _FORMATTING = (os.path.join("logging", "__init__.py"), "string.py")  # noqa: PTH118
+_OF_FORMATS = (*_FORMATTING, *(f"{os.sep}{library}{os.sep}" for library in ("rich", "tqdm")))
+"""Files whose code reads of functions what a format string says."""
 _OF_FUNCTIONS = (*CODE_PARTS, "__class__", "__bases__", "__globals__")
 
 _MAKE_CLASSES = frozenset([typing.__file__, collections.__file__])
@@ -260,6 +273,8 @@ def _asked_by_cell(frame: types.FrameType | None) -> bool:
 def _looks_at_frames(code: types.CodeType) -> bool:
     """Whether code is of what reads frames by itself; others are made to by a format string."""
     name = code.co_filename
+    if name == inspect.__file__:
+        return False  # of what a cell asks it to read; a library may do so
     ours = classified(name) & (PYTHON | OURS) or package(name) in ("torch", "IPython", "numba", "triton")
     return trusted(code) and bool(ours) and not name.endswith(_FORMATTING)
 
@@ -301,8 +316,9 @@ def watch(
         The texts that the policy has read: libraries may run these.
     """
     started = mmap.mmap(-1, 8)  # shared with every forked child
-    state = {"quiet": False}
+    state = {"quiet": False, "debugger": False}
     reported: set[str] = set()
+    looks: dict[int, types.CodeType] = {}  # code of libraries that asks for its own frame
     hidden = tuple(os.path.realpath(path) for path in hide)
     pid = os.getpid()
     evaluated_by = evaluated.reports(trusted, lesson, read)
@@ -345,8 +361,24 @@ def watch(
                 with _unwatched(state):
                     frame = sys._getframe(1)
                     odd = not _looks_at_frames(frame.f_code) and any(not trusted(one.f_code) for one in walk(frame))
+                    odd &= frame.f_code.co_filename != inspect.__file__ or _asked_by_cell(frame)
                 if odd:
                     report_once(f"read {arguments[1]}")
+            elif arguments[1] == "__code__":
+                file = _caller(state)
+                if any(one in file for one in _OF_FORMATS):
+                    report_once("read __code__")
+        elif event == "sys._getframe":
+            state["quiet"] = True
+            frame = sys._getframe(1)
+            if id(frame.f_code) not in looks:
+                if trusted(frame.f_code) and frame.f_code.co_filename not in _LOOKING:
+                    looks[id(frame.f_code)] = frame.f_code
+                elif _asked_by_cell(frame):
+                    report_once("looked at the frames below it")
+            state["quiet"] = False
+        elif event == "sys.settrace" and (_caller(state) == bdb.__file__ or state["debugger"]):
+            state["debugger"] = _caller(state) == bdb.__file__  # pdb.set_trace() was left in; Python ends it once more
         elif event in _REFUSED or event in _NEVER_NEEDED or event.startswith("ctypes."):
             with _unwatched(state):
                 theirs = _asked_by_cell(sys._getframe(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +103,12 @@ class GradedLesson(BaseModel):
 
     def policy(self, modules: list[str]) -> Policy:
         """What flags a submission's cells; `modules` were handed in with it."""
-        answers = [cell.source for cell in self.cells if cell.solution]
-        answers += [code for one in self.exercises.values() for code in one.right]
-        return Policy(self._given, self.read, self.allow, modules, answers, self.compared - _read_by(answers))
+        answers = self._answers + [code for one in self.exercises.values() for code in one.right]
+        compared, asked = (
+            self.compared - _read_by(answers),
+            _read_by([cell.source for cell in self.cells if cell.check]),
+        )
+        return Policy(self._given, self.read, self.allow, modules, answers, compared, asked)
 
     @property
     def _given(self) -> list[str]:
@@ -113,8 +117,15 @@ class GradedLesson(BaseModel):
     @property
     def read(self) -> set[str]:
         """Names that the lesson's own cells make and its checks read."""
-        checks = [cell.source for cell in self.cells if cell.check]
-        return read_names(checks, self._given, [cell.source for cell in self.cells if cell.solution])
+        return read_names((cell.source for cell in self.cells if cell.check), self._given, self._answers)
+
+    def read_by(self, check: str) -> frozenset[str]:
+        """Those that one check reads."""
+        return _read_in(check, tuple(self._given), tuple(self._answers))
+
+    @property
+    def _answers(self) -> list[str]:
+        return [cell.source for cell in self.cells if cell.solution]
 
     @property
     def compared(self) -> set[str]:
@@ -136,6 +147,11 @@ class GradedLesson(BaseModel):
     def max_score(self) -> float:
         """The points of all cells."""
         return sum(cell.points for cell in self.checks)
+
+
+@lru_cache(maxsize=1024)
+def _read_in(check: str, given: tuple[str, ...], answers: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(read_names([check], given, answers))
 
 
 def _read_by(answers: list[str]) -> set[str]:

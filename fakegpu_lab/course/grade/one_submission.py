@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.source import bound_names
 from fakegpu_lab.course.flags.files import COMPILED
+from fakegpu_lab.course.flags.policy import UNREADABLE
 from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.examiner import Examiner
 from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
@@ -21,7 +22,7 @@ from fakegpu_lab.course.grade.sandbox.process import EndedError, Sandbox
 from fakegpu_lab.course.grade.submissions import Submission
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from fakegpu_lab.course.flags.policy import Policy
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
@@ -130,7 +131,7 @@ def _run(
     policy = lesson.policy([path.removesuffix(".py") for path in submission.files if path.endswith(".py")])
     brought = {path: text for path, text in submission.files.items() if "__pycache__" not in PurePosixPath(path).parts}
     flags |= _suspicious_files(policy, {path: text for path, text in brought.items() if path not in lesson.files})
-    flags |= _suspicious(policy, repaired)
+    flags |= _suspicious(policy, repaired, lesson.read_by)
     files = {**brought, **lesson.files}
     about: dict[str, Any] = {"given": list(lesson.files), "read": sorted(lesson.read), "allow": lesson.allow}
     about["texts"] = sorted(policy.texts)
@@ -155,6 +156,8 @@ def _run(
                     outcome.reason = _no_python(cell.id, message["outputs"])
                 if cell.kind == "locked" and (failed := _failed(message["outputs"])):
                     outcome.notes.append(f"the lesson's own cell {cell.id} failed: {failed}")
+                if message.get("unreadable"):
+                    flags.discard(f"{cell.id}: {UNREADABLE}")
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
                 altered |= set(_seen_by_check(cell.id, message))
                 if cell.kind == "check":
@@ -175,14 +178,22 @@ def _run(
     return altered
 
 
-def _suspicious(policy: Policy, repaired: repair.Repaired) -> set[str]:
-    """What the policy finds in a submission's own cells, with their places."""
-    later = [bound_names(cell.source) if cell.kind in ("given", "locked") else set() for cell in repaired.cells]
+def _suspicious(policy: Policy, repaired: repair.Repaired, read_by: Callable[[str], frozenset[str]]) -> set[str]:
+    """What the policy finds in a submission's own cells, with their places; `read_by` says what a check reads."""
+    policy.look_ahead(cell.source for cell in repaired.cells if cell.kind == "student")
+    later, vain = (
+        set[str](),
+        list[set[str]](),
+    )  # to change a name is in vain if it is made again before a check reads it
+    for cell in reversed(repaired.cells):
+        vain.insert(0, set(later))
+        later |= bound_names(cell.source) if cell.kind in ("given", "locked") else set()
+        later -= read_by(cell.source) if cell.kind == "check" else set()
     return {
         f"{cell.id}: {found}"
-        for number, cell in enumerate(repaired.cells)
+        for cell, made_again in zip(repaired.cells, vain, strict=True)
         if cell.kind == "student"
-        for found in policy.flags(cell.source, set().union(*later[number:]))
+        for found in policy.flags(cell.source, made_again)
     }
 
 
@@ -203,7 +214,7 @@ def _flags_of_file(policy: Policy, text: bytes) -> list[str]:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(text).readline)
         found = [] if encoding in ("utf-8", "utf-8-sig") else [f"is written in {encoding}"]
-        return found + policy.flags(text.decode(encoding))
+        return found + policy.flags(text.decode(encoding), module=True)
     except (SyntaxError, UnicodeDecodeError, LookupError):
         return ["cannot be decoded"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel
@@ -146,13 +147,24 @@ def repair(lesson: GradedLesson, cells: list[dict[str, Any]]) -> Repaired:
     known = {cell.grade_id: cell for cell in lesson.cells}
     notes: list[str] = []
     found = placed(lesson, cells, notes)
-    runnable = [
-        _runnable(known[name] if name else None, cell, i, notes, lesson.shown) for i, (name, cell) in enumerate(found)
-    ]
+    given = _in_place(lesson, found)
+    runnable = [_runnable(known[name] if name else None, cell, i, notes, given) for i, (name, cell) in enumerate(found)]
     texts = {
         name: cell["source"] for name, cell in found if name and known[name].manual and known[name].cell_type != "code"
     }
     return Repaired(cells=[cell for cell in runnable if cell is not None], texts=texts, notes=notes)
+
+
+def _in_place(lesson: GradedLesson, found: Placed) -> set[int]:
+    """Which cells are the lesson's own, unchanged, and where it has them: copies elsewhere are the student's."""
+    given = {i for i, (_, cell) in enumerate(found) if cell["source"].strip() in lesson.shown}
+    if not lesson.solved:
+        return given
+    known = {cell.grade_id for cell in lesson.cells}
+    own = [cell["id"] if cell["id"] in known else cell["source"].strip() for cell in read(lesson.solved)]
+    theirs = [name or cell["source"].strip() for name, cell in found]
+    same = SequenceMatcher(None, own, theirs, autojunk=False).get_matching_blocks()
+    return given & {at for block in same for at in range(block.b, block.b + block.size)}
 
 
 def placed(lesson: GradedLesson, cells: list[dict[str, Any]], notes: list[str]) -> Placed:
@@ -203,12 +215,12 @@ def _insert(found: Placed, wanted: LessonCell, before: set[str]) -> None:
 
 
 def _runnable(
-    wanted: LessonCell | None, cell: dict[str, Any], position: int, notes: list[str], shown: list[str]
+    wanted: LessonCell | None, cell: dict[str, Any], position: int, notes: list[str], given: set[int]
 ) -> Cell | None:
     if wanted is None:
         if cell["type"] != "code" or not cell["source"].strip():
             return None
-        kind = "given" if cell["source"].strip() in shown else "student"
+        kind = "given" if position in given else "student"
         return Cell(id=f"cell {position + 1}", kind=kind, source=cell["source"], visible=cell["source"])
     name = wanted.grade_id
     if cell["type"] != wanted.cell_type:

@@ -29,7 +29,8 @@ def of(submission: Submission, current: GradedLesson, versions: list[GradedLesso
     """The version that a submission came from.
 
     Code of a check says nothing: a check that was corrected is no other version. Where several versions fit equally
-    well, it is the lesson as it is now, then the latest.
+    well, it is the lesson as it is now, then the latest. Cells that are missing say nothing, either: of an earlier
+    version is what has something of it that the lesson has no longer.
     """
     if not versions or submission.problem:
         return current
@@ -37,12 +38,17 @@ def of(submission: Submission, current: GradedLesson, versions: list[GradedLesso
         written = {cell["source"].strip() for cell in repair.read(submission.notebook)}
     except repair.UnreadableError:
         return current
-    return max([current, *versions], key=lambda one: _likeness(one, submission, written))
+    has = written | set(submission.files.items())
+    before = [one for one in versions if has & _parts(one, submission) - _parts(current, submission)]
+    return max([current, *before], key=lambda one: _likeness(_parts(one, submission), has))
 
 
-def _likeness(lesson: GradedLesson, submission: Submission, written: set[str]) -> int:
-    """How many more of a version's own cells and files a submission has than lacks."""
-    cells = [cell.visible.strip() for cell in lesson.cells if cell.locked and not cell.grade] + lesson.shown
-    known = [cell in written for cell in cells]
-    known += [submission.files[name] == raw for name, raw in lesson.files.items() if name in submission.files]
-    return sum(1 if one else -1 for one in known)
+def _parts(lesson: GradedLesson, submission: Submission) -> set[str | tuple[str, bytes]]:
+    """A version's own cells, and its files of which a submission has one of that name."""
+    cells = {cell.visible.strip() for cell in lesson.cells if cell.locked and not cell.grade} | set(lesson.shown)
+    return cells | {(name, raw) for name, raw in lesson.files.items() if name in submission.files}
+
+
+def _likeness(parts: set[str | tuple[str, bytes]], has: set[str | tuple[str, bytes]]) -> int:
+    """How many more of a version's parts a submission has than lacks."""
+    return len(parts & has) - len(parts - has)

@@ -36,7 +36,9 @@ def test_the_policy_finds_nothing_in_honest_notebooks(name: str) -> None:
     submissions = [material.notebook(style) for style in range(len(OWN_CELLS))]
     submissions += [material.unusual(style) for style in UNUSUAL]
     for submission in submissions:
-        found = _suspicious(policy, repair.repair(material.lesson, repair.read(submission.notebook)))
+        found = _suspicious(
+            policy, repair.repair(material.lesson, repair.read(submission.notebook)), material.lesson.read_by
+        )
         assert not found, (submission.student, found)
 
 

@@ -238,6 +238,33 @@ def test_a_name_that_the_lesson_makes_again_may_be_changed_before(answers: dict[
     assert flags(1, "def kernel(x):\n    x[0] = 2") == []  # a parameter is another x
 
 
+def test_a_copy_of_a_cell_of_the_lesson_is_the_student_s_where_the_lesson_has_none() -> None:
+    own = json.loads(handed_in().notebook)
+    given = {"cell_type": "code", "source": "table = 1", "metadata": {}, "outputs": []}
+    own["cells"].insert(1, given)
+    lesson = LESSON.model_copy(update={"solved": json.dumps(own).encode()})
+    for where, kinds in ((1, ["given", "student"]), (4, ["given", "student"]), (6, ["given", "student"])):
+        made = json.loads(json.dumps(own))
+        made["cells"].insert(where, given)
+        found = repair.repair(lesson, repair.read(json.dumps(made).encode())).cells
+        assert sorted(one.kind for one in found if one.source == "table = 1") == kinds
+    assert [one.kind for one in repair.repair(lesson, repair.read(lesson.solved)).cells[:2]] == ["locked", "given"]
+
+
+def test_a_name_that_is_made_again_after_a_check_was_not_changed_in_vain() -> None:
+    cells = [one.model_copy() for one in CELLS]
+    cells[0].source = cells[0].visible = "x = [1]"
+    cells[2].source = cells[2].visible = "%%check move\nexpect.true(x)"
+    lesson = LESSON.model_copy(update={"cells": cells, "shown": ["x = [2]"]})
+    again = {"cell_type": "code", "source": "x = [2]", "metadata": {}, "outputs": []}
+    for where, found in ((2, []), (5, ["move: line 1 changes x, which the check reads"])):
+        made = json.loads(handed_in(setup="x = [1]", move="x.append(2)", late="y = 1").notebook)
+        made["cells"].insert(where, again)
+        repaired = repair.repair(lesson, repair.read(json.dumps(made).encode()))
+        flags = one_submission._suspicious(lesson.policy([]), repaired, lesson.read_by)
+        assert sorted(flags) == found
+
+
 def test_files_that_hide_modules_or_cannot_be_read() -> None:
     def flags(path: str, text: bytes = b"") -> set[str]:
         return _suspicious_files(Policy(), {path: text})

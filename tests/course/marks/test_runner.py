@@ -159,6 +159,23 @@ RUN_TEXT = {
     "box = [None]\nbox[0] = told()\nnext(box[0])": "read gi_frame",
     "import marshal\nmarshal.loads(marshal.dumps(1))": "loaded compiled code",
 }
+RUN_TEXT |= {
+    "from dataclasses import dataclass\n@dataclass(init=False, repr=False)\nclass A:\n    x: int\n"
+    "    __annotations__['x, __import__(chr(111))'] = int": "ran a text as code (dataclasses): it names __import__",
+    "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    '        self.register_buffer(\'training") if eval("1") is None else ("\', torch.ones(2))\n'
+    "    def forward(self, x): return x + sum(self.buffers())\n"
+    "torch.export.export(Net(), (torch.ones(2),)).module()(torch.ones(2))": "ran a text as code (torch): it names eval",
+    "import pickle\npickle.loads(b'cmultiprocessing.spawn\\nimport_main_path\\n.')": (
+        "loaded a pickle that brings multiprocessing.spawn.import_main_path"
+    ),
+    "import runpy\nopen('text', 'w').write('y = 1')\nrunpy.run_path('text')": "ran a text as code (<frozen runpy>)",
+    "import tqdm\ntqdm.tqdm.format_meter(0, 1, 1.0, bar_format='{f.' + '__code__.co_names}', f=tqdm.tqdm.close)": (
+        "read __code__"
+    ),
+    "import inspect\ninspect.stack(0)": "looked at the frames below it",
+    "try: 1 / 0\nexcept ZeroDivisionError as error: dict(inspect.getmembers(error.__traceback__))": "read tb_frame",
+}
 RUN_NO_TEXT = """
 import copy, functools, itertools, timeit, typing
 from collections import namedtuple
@@ -178,6 +195,22 @@ sympy.simplify(sympy.symbols("x") * 2)
 yaml.safe_load("a: [1, 2]")
 torch.save({"a": torch.ones(2), "b": [1]}, "made.pt")
 torch.load("made.pt")
+import collections, datetime, decimal, logging, pathlib, pickle, random
+held = [np.ones(3), np.float32(2), np.random.default_rng(1), np.random.RandomState(1), collections.OrderedDict(a=1),
+        collections.Counter("a"), datetime.date(2026, 1, 1), decimal.Decimal(1), pathlib.Path("a"), random.Random(1)]
+pickle.loads(pickle.dumps(held))
+torch.save([torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.float16, torch.ones(2).to_sparse()], "whole.pt")
+torch.load("whole.pt", weights_only=False)
+logging.getLogger("a").info("x")
+@dataclass(frozen=True, order=True, slots=True)
+class F:
+    x: int
+    y: list = field(default_factory=list, compare=False)
+F(1) < F(2)
+torch.export.export(torch.nn.Linear(2, 2), (torch.ones(2, 2),)).module()(torch.ones(2, 2))
+sympy.nsolve(sympy.Symbol("x") ** 2 - 2, 1)
+sympy.lambdify(sympy.Symbol("x"), sympy.sin(sympy.Symbol("x")))(1.0)
+torch.fx.symbolic_trace(torch.nn.Linear(2, 2))(torch.ones(2, 2))
 try:
     import matplotlib.pyplot as plt
     import pandas as pd
@@ -201,6 +234,35 @@ torch.jit.script(torch.nn.Linear(2, 2))
 def test_text_that_a_library_runs_is_reported_whatever_its_function_is_called(process: Process, text: str) -> None:
     process.cell(text)
     assert RUN_TEXT[text] in process.sandbox.flags
+
+
+def test_a_cell_that_is_no_python_says_so_and_one_that_claims_it_does_not(process: Process) -> None:
+    for text in ("x = (", "%%time\nx = (", "  def f():\n return 1"):
+        assert process.cell(text)["unreadable"]
+    for text in ("raise SyntaxError('x')", "%%time\nraise SyntaxError('x')", "x = 1\n%time y = (", "x = 1"):
+        assert not process.cell(text)["unreadable"]
+
+
+def test_what_a_check_draws_with_is_put_back(process: Process) -> None:
+    process.cell("import secrets, random\nsecrets.randbelow = lambda n: 0\nrandom.SystemRandom = random.Random")
+    restored = process.check("expect.true(True)")["restored"]
+    assert {"secrets.randbelow", "random.SystemRandom"} <= set(restored)
+
+
+def test_a_machine_that_changes_while_a_check_runs_is_named(process: Process) -> None:
+    process.cell("import fakegpu_lab as lab\nlab.enable('a100')", "given")
+    process.cell("import torch\ndef f(): lab.enable('h100')\ndef g(): torch.set_grad_enabled(False)")
+    message = process.check("import fakegpu_lab as lab\nexpect.equal(f(), None)\nexpect.equal(g(), None)")
+    assert message["altered"] == [[2, "the GPUs"], [3, "torch's settings"]]
+    process.cell("lab.disable(); torch.set_grad_enabled(True)", "given")
+    process.cell("torch.set_grad_enabled(False)")
+    assert "gradients were left off" in process.check("expect.true(True)")["left"]
+
+
+def test_a_debugger_that_was_left_in_is_no_flag(process: Process) -> None:
+    before = set(process.sandbox.flags)
+    process.cell("import pdb\npdb.set_trace()\nx = 1")
+    assert process.sandbox.flags == before
 
 
 def test_a_breakpoint_calls_nothing(process: Process) -> None:

@@ -56,17 +56,32 @@ def _state(thing: Any, depth: int) -> Hashable:
     if kind in PLAIN:
         return repr(thing) if depth else None
     if issubclass(kind, torch.Tensor):
-        return _of_tensor(thing) if is_known_tensor(kind) else None
+        return (_of_tensor(thing), _hooks(thing)) if is_known_tensor(kind) else None
     if kind is np.ndarray:
         return _of_array(thing) if thing.dtype.kind in "biufc" else None
     if issubclass(kind, torch.nn.Module):
-        return tuple((name, _of_tensor(one)) for name, one in tensors_of_module(thing))
+        tensors = [(name, _of_tensor(one), _hooks(one)) for name, one in tensors_of_module(thing)]
+        return *tensors, *((name, *_behaviour(one)) for name, one in torch.nn.Module.named_modules(thing))
     if issubclass(kind, torch.optim.Optimizer) and is_known(kind):
-        return repr([{key: one for key, one in group.items() if key != "params"} for group in thing.param_groups])
+        groups = [{key: one for key, one in group.items() if key != "params"} for group in thing.param_groups]
+        return repr(groups), _hooks(thing)
     if kind in (list, tuple, dict) and depth < _DEEPEST:  # a library's counters change by themselves
         items = itertools.chain(thing, thing.values() if kind is dict else ())
         return repr([_state(one, depth + 1) for one in itertools.islice(items, _MOST_ITEMS)])
     return None
+
+
+def _behaviour(module: torch.nn.Module) -> tuple[Hashable, ...]:
+    """What a module does, beside its tensors: its class, its hooks, and methods of its own."""
+    own = [(name, id(one)) for name, one in vars(module).items() if callable(one)]
+    return id(type(module)), _hooks(module), *sorted(own)
+
+
+def _hooks(thing: Any) -> Hashable:
+    """The hooks of a tensor, a module or an optimizer."""
+    tables = [getattr(thing, name, None) for name in ("_backward_hooks", "_post_accumulate_grad_hooks")]
+    tables += [table for name, table in vars(thing).items() if "_hooks" in name]
+    return tuple(id(hook) for table in tables if isinstance(table, dict) for hook in table.values())
 
 
 def _of_tensor(thing: torch.Tensor) -> Hashable:

@@ -28,7 +28,7 @@ from fakegpu_lab.course.cell_text.source import bound_names, transformed
 from fakegpu_lab.course.flags import files, given_values, left_behind, tampering
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, capture, drain, frames, start
-from fakegpu_lab.user_code.frames import walk
+from fakegpu_lab.user_code.frames import steps, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,7 @@ class _Runner:
         known = self._in_place()
         for name in self.read if not own else ():
             known.look(self.shell.user_ns.get(name), name)
-        self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
+        ran = self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
         if self.magics is None and type(registered) is self._magics_class:
             self.magics = registered
@@ -111,7 +111,9 @@ class _Runner:
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
         tried = [self._observe_tried(one) for one in new]
         altered = [[0, name] for name in known.changed()]
-        return {"tried": tried, "gpus": self._gpus(), "restored": changed, "left": left, "altered": altered}
+        error = ran.error_before_exec or ran.error_in_exec
+        about = {"restored": changed, "left": left, "altered": altered, "unreadable": _is_unreadable(error)}
+        return {"tried": tried, "gpus": self._gpus(), **about}
 
     def check(self, job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Prepare a check on the notebook's names: with plain Python, not IPython's tools.
@@ -145,7 +147,9 @@ class _Runner:
     def statement(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run a statement of the check that was prepared; names of the lesson keep their meaning for each of them."""
         self.names.update(self.fixed)
+        before = left_behind.settings()
         altered = self.observation.run(job["text"], canary=job["canary"], made=self.made, asked=self.asked)
+        altered += [name for name, now in left_behind.settings().items() if now != before[name]]
         number = 0 if job["canary"] else next(self.statements)
         for name in bound_names(job["text"]):
             self.fixed.pop(name, None)
@@ -183,6 +187,16 @@ class _Runner:
         result["restored"] = self.pristine.restore()
         self.surroundings.keep()
         return result
+
+
+def _is_unreadable(error: BaseException | None) -> bool:
+    """Whether a cell is no Python, so that nothing in it ran: at most the line that IPython makes of ``%%exercise``."""
+    codes = [step.tb_frame.f_code for step in steps(error.__traceback__)] if error is not None else []
+    ran = [one for one in codes if not tampering.trusted(one) and not {*one.co_names} <= _OF_MAGICS]
+    return type(error) in (SyntaxError, IndentationError, TabError) and not ran
+
+
+_OF_MAGICS = frozenset({"get_ipython", "run_cell_magic"})
 
 
 def _value(job: dict[str, Any], names: dict[str, Any]) -> object:
