@@ -293,7 +293,7 @@ def _listed(device: DeviceSnapshot, used: Sequence[str], figures: Sequence[_Figu
         for name, of in figures
     )
     return (
-        '<div role="list" style="display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5em, 1fr)); '
+        '<div role="list" style="display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5em, 1fr)); '
         f'gap: 2px 10px; max-width: 900px; margin: 0 0 14px">{cells}</div>'
     )
 
