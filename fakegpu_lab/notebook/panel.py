@@ -41,7 +41,7 @@ _HATCHED = {
     _UNUSED: "repeating-linear-gradient(135deg, #888888 0 1px, transparent 1px 5px)",
     _CONTEXT: "repeating-linear-gradient(90deg, #888888 0 2px, transparent 2px 4px)",
 }
-"""What a bar has besides tensors is hatched, as in panel.css."""
+"""The parts of a bar that are no tensors are hatched, as in panel.css."""
 
 _open: Panel | None = None
 
