@@ -41,7 +41,7 @@ _HATCHED = {
     _UNUSED: "repeating-linear-gradient(135deg, #888888 0 1px, transparent 1px 5px)",
     _CONTEXT: "repeating-linear-gradient(90deg, #888888 0 2px, transparent 2px 4px)",
 }
-"""What a bar has besides tensors is hatched, as in panel.css."""
+"""The parts of a bar that are no tensors are hatched, as in panel.css."""
 
 _open: Panel | None = None
 
@@ -293,7 +293,7 @@ def _listed(device: DeviceSnapshot, used: Sequence[str], figures: Sequence[_Figu
         for name, of in figures
     )
     return (
-        '<div role="list" style="display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5em, 1fr)); '
+        '<div role="list" style="display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5em, 1fr)); '
         f'gap: 2px 10px; max-width: 900px; margin: 0 0 14px">{cells}</div>'
     )
 

@@ -121,12 +121,12 @@ test('a timeline names bars with room for it, stripes waits, and sums up the ops
   ]);
 });
 
-test('a card says where its kernels leave out collectives', async () => {
+test('a card counts collectives apart from its kernels', async () => {
   const { counters } = device(0, 0) as { counters: object };
   await shown(
     state({ devices: [device(0, 0, { counters: { ...counters, collective_count: 2 } })] })
   );
-  expect(text('.fg-Card')).toContain('Kernels without collectives3');
+  expect(text('.fg-Card')).toContain('Kernels3 and 2 collectives');
 });
 
 test('every allocation is a band that says its size, shape, line and what called it', async () => {

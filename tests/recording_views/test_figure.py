@@ -274,6 +274,7 @@ def test_above_the_figure_stand_its_title_its_colours_and_its_numbers_in_words(t
     above = figure.above()
     assert trace.described().partition(";")[0] in above
     assert "host launches</li>" in above
+    assert re.search(r'background: repeating-linear-gradient\([^"]+"></span>host waits</li>', above), "as in the figure"
     assert "var(--jp-ui-font-color1)" in above, "JupyterLab's theme, light or dark"
     assert f"Memory of cuda:0: tensors held 0 at first, at most {size(trace.peak_memory(0))}" in above
     assert "Phases of cuda:0: forward " in above

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -86,6 +87,16 @@ def test_lines_say_what_they_cost(machine: Machine) -> None:
     assert row["line"].startswith(("tests/recording_views/test_tables.py:", "test_tables.py:"))
     assert row["host waited"] == ""
     assert dict(zip(trace.by_line().headers, second, strict=True))["host waited"].endswith(" ms")
+
+
+def test_code_is_monospaced_and_only_long_words_may_be_cut(machine: Machine) -> None:
+    with lab.record() as trace:
+        torch.ones(64, 64, device="cuda").square().sum()
+    page = trace.by_line()._repr_html_()
+    cells = re.findall(r'<td style="([^"]*)">([^<]*)</td>', page)
+    (code,) = [style for style, cell in cells if cell.startswith("torch.ones(64")]
+    assert code.endswith("overflow-wrap: anywhere; font-family: var(--jp-code-font-family, monospace)")
+    assert {style for style, cell in cells if cell.endswith("%")} == {"text-align: right"}
 
 
 def test_modules_say_what_they_cost(trace: lab.Trace) -> None:

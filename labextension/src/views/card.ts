@@ -146,11 +146,13 @@ export class Card {
   }
 
   private _lines({ counters }: IDevice, options: ICardOptions): [string, string][] {
-    const kernels =
+    const collectives =
       counters.collectiveCount > 0
-        ? this._trans.__('Kernels without collectives')
-        : this._trans.__('Kernels');
-    const lines: [string, string][] = [[kernels, count(counters.kernels)]];
+        ? ` ${this._trans._n('and %1 collective', 'and %1 collectives', counters.collectiveCount)}`
+        : '';
+    const lines: [string, string][] = [
+      [this._trans.__('Kernels'), count(counters.kernels) + collectives]
+    ];
     if (options.transfers) {
       lines.push(
         [this._trans.__('Host to device'), this._copied(counters.h2dBytes, counters.h2dCount)],

@@ -18,7 +18,7 @@ const STEPS = 16;
 const SIDE = 118;
 
 /** The same where the figure is narrow. */
-const NARROW = 78;
+const NARROW = 92;
 
 /** The kinds of bars in which something waits: striped, as in the figure of a recording. */
 const HATCHED = ['host waits', 'waits for ranks'];
