@@ -11,10 +11,9 @@ PAGE = Path(__file__).parent / "not-simulated.md"
 
 HEAD = """# What is not simulated
 
-The simulation has what the lessons, the panel, the checks, unmodified programs and comparisons with published
-figures need. The rest of
-PyTorch's CUDA is refused: the call raises a `NotSimulatedError`, which is a `FakeGpuError` and a `NotImplementedError`,
-with a sentence from this page. `python docs/not_simulated.py` writes the page from the table of what is refused.
+The simulation covers as much of PyTorch's CUDA as the package needs: for the lessons, the panel, the checks, unmodified
+programs, and comparisons with published figures. It refuses the rest: the call raises a `NotSimulatedError`, which is a
+`FakeGpuError` and a `NotImplementedError`, with a sentence from this page. `python docs/not_simulated.py` writes the page from the table of what is refused.
 
 | Not simulated | Instead |
 |---|---|

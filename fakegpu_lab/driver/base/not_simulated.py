@@ -88,7 +88,7 @@ TABLE: dict[str, Row] = {
     ),
     "memory pools": Row(
         "A memory pool that other allocations may use when memory runs out, or whose segments are not split "
-        "(torch.cuda.MemPool(use_on_oom=True, no_split=True)), or that serves a stream,",
+        "(torch.cuda.MemPool(use_on_oom=True, no_split=True)), or a pool for the allocations of one stream,",
         functions=("_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentStreamToPool"),
     ),
     "tuning": Row(
@@ -176,8 +176,8 @@ TABLE: dict[str, Row] = {
     ),
     "encoder fast path": Row(
         "The fast path of nn.TransformerEncoderLayer and nn.MultiheadAttention in eval mode",
-        "The ordinary ops compute the same, but for a row whose keys are all masked, which the fast path makes NaN; "
-        "nn.TransformerEncoder uses them automatically.",
+        "Use the ordinary ops, which nn.TransformerEncoder chooses automatically. They compute the same, with one "
+        "exception: if all keys of a row are masked, the fast path gives NaN.",
     ),
     "TorchScript files": Row(
         "Saving a TorchScript model whose tensors are on a device",
@@ -198,8 +198,8 @@ TABLE: dict[str, Row] = {
         "Wait for the collective first.",
     ),
     "wrapped tensors": Row(
-        "An operation between ranks on tensors of a subclass, or one that a dispatch mode (CommDebugMode) should see,",
-        "A dispatch mode sees functional collectives and those of DTensor.",
+        "An operation between ranks on tensors of a subclass, or while a dispatch mode (CommDebugMode) should record it,",
+        "A dispatch mode records functional collectives, and the collectives of DTensor.",
     ),
     "default tensor types": Row(
         "A CUDA type as default type (torch.set_default_tensor_type)",
@@ -216,7 +216,7 @@ TABLE: dict[str, Row] = {
     "integer divisions by zero": Row(
         "A division of integers by zero", "A card does not stop, and gives a number that means nothing."
     ),
-    "complex32": Row("This operation on complex32", "Use complex64."),
+    "complex32": Row("An operation on complex32", "Use complex64."),
     "threads of autograd": Row(
         "A thread of autograd for each GPU",
         "Backward, with its hooks, runs in the thread that calls it, as after "
@@ -232,11 +232,11 @@ TABLE: dict[str, Row] = {
         "Use torch.cuda.memory._record_memory_history() and _dump_snapshot(), or fakegpu_lab.record().",
     ),
     "memory of cycles": Row(
-        "Where the memory in a reference cycle was taken (torch.utils.viz._cycles)", "The cycle itself is shown."
+        "Where the memory in a reference cycle was allocated (torch.utils.viz._cycles)", "The cycle itself is shown."
     ),
     "pinned addresses": Row(
         "Which address PyTorch's cache of pinned memory gives out",
-        "The statistics count its blocks and their times; a tensor's data_ptr() is that of ordinary memory.",
+        "The statistics count the cache's blocks and their times. A tensor's data_ptr() is that of ordinary memory.",
     ),
     "sparse tensor types": Row(
         "A legacy sparse tensor type (torch.cuda.sparse.FloatTensor)",
