@@ -125,7 +125,7 @@ class Policy:
                     self.enabled.add(arguments(node))
 
     def look_ahead(self, sources: Iterable[str]) -> None:
-        """Learn what names stand for in cells whose `flags` are asked for later."""
+        """Learn what names stand for in cells whose `flags` come later."""
         read = (one for one in sources if len(one) <= LONGEST and commands_in(one) <= MOST_COMMANDS)
         self.names.look_ahead(filter(None, map(tree_of, read)))
 
