@@ -103,10 +103,10 @@ def memory_is_seen_while_the_cell_is_busy(lab: Lab) -> None:
 
 DRAWN = """part => {
   const [swatch, canvas] = ['.fg-Swatch', 'canvas'].map(one => document.querySelector(`[data-part=${part}] ${one}`));
-  const colour = getComputedStyle(swatch).backgroundColor.match(/\\d+/g).map(Number);
+  const colour = getComputedStyle(swatch).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number);  // without alpha
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
   return Array.from({ length: data.length / 4 }, (_, at) => 4 * at)
-    .filter(at => colour.every((value, place) => data[at + place] === value)).length;
+    .filter(at => data[at + 3] > 200 && colour.every((value, place) => data[at + place] === value)).length;
 }"""
 """How many pixels of a figure have the colour of its first curve."""
 

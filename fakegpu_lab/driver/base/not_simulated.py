@@ -198,8 +198,8 @@ TABLE: dict[str, Row] = {
         "Wait for the collective first.",
     ),
     "wrapped tensors": Row(
-        "An operation between ranks on tensors of a subclass, or while a dispatch mode (CommDebugMode) should record it,",
-        "A dispatch mode records functional collectives, and the collectives of DTensor.",
+        "A collective on tensors of a subclass, or one that a dispatch mode (CommDebugMode) should record,",
+        "Use functional collectives or those of DTensor: a dispatch mode records them.",
     ),
     "default tensor types": Row(
         "A CUDA type as default type (torch.set_default_tensor_type)",
@@ -214,7 +214,7 @@ TABLE: dict[str, Row] = {
         "A Fourier transform in half precision", "Transform the tensor in float32: torch.fft.fft(x.float())."
     ),
     "integer divisions by zero": Row(
-        "A division of integers by zero", "A card does not stop, and gives a number that means nothing."
+        "A division of integers by zero", "Check the divisor first: a real card does not stop, and returns a meaningless number."
     ),
     "complex32": Row("An operation on complex32", "Use complex64."),
     "threads of autograd": Row(
