@@ -11,9 +11,10 @@ PAGE = Path(__file__).parent / "not-simulated.md"
 
 HEAD = """# What is not simulated
 
-The simulation covers as much of PyTorch's CUDA as the package needs: for the lessons, the panel, the checks, unmodified
-programs, and comparisons with published figures. It refuses the rest: the call raises a `NotSimulatedError`, which is a
-`FakeGpuError` and a `NotImplementedError`, with a sentence from this page. `python docs/not_simulated.py` writes the page from the table of what is refused.
+The simulation covers as much of PyTorch's CUDA as the package needs: for the lessons, the panel, the checks,
+unmodified programs, and comparisons with published figures. It refuses the rest: the call raises a
+`NotSimulatedError`, which is a `FakeGpuError` and a `NotImplementedError`, with a sentence from this page. `python
+docs/not_simulated.py` writes the page from the table of what is refused.
 
 | Not simulated | Instead |
 |---|---|

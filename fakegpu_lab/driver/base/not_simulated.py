@@ -214,7 +214,8 @@ TABLE: dict[str, Row] = {
         "A Fourier transform in half precision", "Transform the tensor in float32: torch.fft.fft(x.float())."
     ),
     "integer divisions by zero": Row(
-        "A division of integers by zero", "Check the divisor first: a real card does not stop, and returns a meaningless number."
+        "A division of integers by zero",
+        "Check the divisor first: a real card does not stop, and returns a meaningless number.",
     ),
     "complex32": Row("An operation on complex32", "Use complex64."),
     "threads of autograd": Row(
