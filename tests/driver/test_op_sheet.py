@@ -172,6 +172,11 @@ def test_a_product_takes_the_time_of_its_layout_whichever_ran_before(machine: An
     assert (took(straight), took(turned)) == (3_287, 3_144)
 
 
+def test_a_product_of_numbers_is_refused_in_torchs_words(machine: Any) -> None:
+    with pytest.raises(RuntimeError, match="self must be a matrix"):
+        torch.mm(torch.ones((), device="cuda"), matrix(4, 4))
+
+
 @pytest.mark.parametrize("name", ["normal_", "uniform_", "log_normal_", "geometric_", "cauchy_", "exponential_"])
 def test_random_numbers_are_written_and_nothing_is_read(machine: Any, name: str) -> None:
     x = torch.empty(2**20, device="cuda")

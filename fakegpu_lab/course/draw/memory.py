@@ -54,8 +54,8 @@ def allocator(segments: Sequence[Mapping[str, Any]] | None = None, most: int = 1
     told, used = [], dict[str, tuple[str, str]]()
     for number, segment in enumerate(shown, 1):
         y = top + row * (number - 1)
-        name = f"cuda:{segment['device']}, segment {number}" if several_gpus else f"segment {number}"
-        drawn.text(left - 8, y + 16, name, anchor="end")
+        row_name = f"cuda:{segment['device']}, segment {number}" if several_gpus else f"segment {number}"
+        drawn.text(left - 8, y + 16, row_name, anchor="end")
         x, blocks = left, []
         for block in segment["blocks"]:  # in the order of their addresses
             name, colour, opacity = _STATES.get(block["state"], _STATES["inactive"])

@@ -139,9 +139,9 @@ def _may_be_found(module: str, name: str) -> bool:
         return False
     if (names := _FOUND_IN[known]) is not None:
         return name in names
-    thing = vars(sys.modules[module]).get(name) if module in sys.modules else None
     if module == "__main__":  # what the notebook makes itself
         return True
+    thing = vars(sys.modules[module]).get(name) if module in sys.modules else None
     rebuilds = name.lstrip("_").startswith(_REBUILD) or name.endswith("_ctor")
     return name not in allowed.MODULE_NAMES and (rebuilds or isinstance(thing, type) or not callable(thing))
 

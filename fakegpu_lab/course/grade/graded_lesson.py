@@ -104,10 +104,8 @@ class GradedLesson(BaseModel):
     def policy(self, modules: list[str]) -> Policy:
         """What flags a submission's cells; `modules` were handed in with it."""
         answers = self._answers + [code for one in self.exercises.values() for code in one.right]
-        compared, asked = (
-            self.compared - _read_by(answers),
-            _read_by([cell.source for cell in self.cells if cell.check]),
-        )
+        compared = self.compared - _read_by(answers)
+        asked = _read_by([cell.source for cell in self.cells if cell.check])
         return Policy(self._given, self.read, self.allow, modules, answers, compared, asked)
 
     @property

@@ -181,17 +181,14 @@ def _run(
 def _suspicious(policy: Policy, repaired: repair.Repaired, read_by: Callable[[str], frozenset[str]]) -> set[str]:
     """What the policy finds in a submission's own cells, with their places; `read_by` says what a check reads."""
     policy.look_ahead(cell.source for cell in repaired.cells if cell.kind == "student")
-    later, vain = (
-        set[str](),
-        list[set[str]](),
-    )  # to change a name is in vain if it is made again before a check reads it
-    for cell in reversed(repaired.cells):
-        vain.insert(0, set(later))
+    later, vain = set[str](), list[set[str]]()
+    for cell in reversed(repaired.cells):  # to change a name is in vain if it is made again before a check reads it
+        vain.append(set(later))
         later |= bound_names(cell.source) if cell.kind in ("given", "locked") else set()
         later -= read_by(cell.source) if cell.kind == "check" else set()
     return {
         f"{cell.id}: {found}"
-        for cell, made_again in zip(repaired.cells, vain, strict=True)
+        for cell, made_again in zip(repaired.cells, reversed(vain), strict=True)
         if cell.kind == "student"
         for found in policy.flags(cell.source, made_again)
     }

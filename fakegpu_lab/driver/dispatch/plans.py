@@ -193,7 +193,7 @@ def _product(op: Op, fallback: Plan) -> Plan:
         x, y = a._inner, b._inner
         dtype = x.dtype
         precision = _fp32_precision("cuda", "matmul") if dtype is _float32 else ""
-        key = (name, x.shape, y.shape, x.stride(-1), dtype, precision)
+        key = (name, x.shape, y.shape, x.stride(), dtype, precision)
         kernel = device.roofline.known.get(key)
         if kernel is not None and b._device is device and not device.retired:
             return product(call(x, y), device, kernel)
