@@ -112,6 +112,9 @@ FLAGGED = {
     "a replaced forward in a list": "for net in [model]:\n    net.forward = lambda x: x",
     # what the lesson made and a check reads
     "zeroed weights": "model.weight.data.zero_()",
+    "zeroed weights by a function of torch's": "torch.nn.init.zeros_(model.weight)",
+    "weights as an output": "torch.zeros(4, 4, out=model.weight.data)",
+    "the lesson's statement, and then others": "model = torch.nn.Linear(4, 4)\ntorch.nn.init.zeros_(model.weight)",
     "zeroed weights by another name": "net = model\nfor p in net.parameters():\n    p.data.zero_()",
     "zeroed weights in a container": "nets = {'a': model}\nnext(iter(nets.values())).weight.data.fill_(0)",
     "zeroed weights by a function": "def wipe(net):\n    for p in net.parameters(): p.zero_()\nwipe(model)",
@@ -310,6 +313,8 @@ HONEST = {
     "a walrus and a lambda": "if (n := 3) > 2: print((lambda *xs: max(xs))(n, 1))",
     "own modules in a list": "layers = [torch.nn.Linear(2, 2) for _ in range(3)]\nfor layer in layers:\n"
     "    layer.name = 'x'\n    layer.weight.data.zero_()",
+    "own tensors that the lesson's are added to": "mine = torch.zeros(4)\nmine.add_(table)\n"
+    "torch.add(table, table, out=mine)\ntorch.nn.init.zeros_(mine)",
     "namedtuples": "from collections import namedtuple\nP = namedtuple('P', 'x y')\nP(1, 2)._replace(x=3)",
 }
 

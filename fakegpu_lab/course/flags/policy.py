@@ -515,6 +515,10 @@ class _Cell(ast.NodeVisitor):
         ):
             yield self._change(func.value)
             yield f"changes {ast.unparse(func.value)}" if "()" in self._names.path(func.value) else ""
+        if name.endswith("_") and path and node.args:  # a module's function: torch.nn.init.zeros_(weight)
+            yield self._change(node.args[0])
+        if "out" in named:
+            yield self._change(named["out"])
         for number in self._names.changes.get(name, ()) if isinstance(func, ast.Name) else ():
             if number < len(node.args):
                 yield self._change(node.args[number])
