@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
 from fakegpu_lab.hardware.first_use import FirstUses
+from fakegpu_lab.hardware.network.peer_links import PeerLinks
 from fakegpu_lab.hardware.time.clock import CALL_NS, LAUNCH_NS, Stream, here, query, record, synchronised
 from fakegpu_lab.hardware.time.concurrent_kernels import Timeline
 from fakegpu_lab.hardware.time.happens_before import merge
@@ -52,6 +53,8 @@ class Device:
         Stream 0; `streams` has all that were used, by id.
     copy_engines
         When each of its copy engines is free, ns: to the device, to the host.
+    peer_links
+        Its links to other cards, which sends between ranks share.
     timeline
         Places kernels in time while several streams are in use or during a recording.
     fault
@@ -72,6 +75,7 @@ class Device:
         "ledger",
         "links",
         "load",
+        "peer_links",
         "profile",
         "retired",
         "roofline",
@@ -110,6 +114,7 @@ class Device:
         self.first_uses = FirstUses(self.allocator.device_memory, self.timeline)
         self.workspaces: dict[int, object] = {}
         self.copy_engines = {"h2d": 0, "d2h": 0}
+        self.peer_links = PeerLinks()
         self.default_stream = Stream(index, 0, self.ledger, launch_ns)
         self.streams = {0: self.default_stream}
 

@@ -401,3 +401,31 @@ def test_the_file_for_perfetto_tells_of_ranks(shapes_alone: None, tmp_path: Any)
         (0, "[0, 1]", 2), (1, "[0, 1]", 3),
     ]  # fmt: skip
     assert found[0]["args"]["number"] == found[1]["args"]["number"]
+
+
+def test_sends_of_one_card_share_its_links(shapes_alone: None) -> None:
+    nbytes = 64 << 20
+
+    def seven(at_once: bool) -> Callable[[], Any]:
+        def program() -> None:
+            tensor = torch.empty(nbytes // 4, device="cuda")
+            if dist.get_rank():
+                dist.recv(tensor, 0)
+            elif at_once:
+                for one in dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, to) for to in range(1, 8)]):
+                    one.wait()
+            else:
+                for to in range(1, 8):
+                    dist.send(tensor, to)
+
+        return program
+
+    def spent(at_once: bool) -> int:
+        sends = recorded(8, seven(at_once)).collectives
+        sends = [one for one in sends if one.name == "nccl:send" and one.rank == 0]
+        assert len(sends) == 7
+        return max(one.end_ns for one in sends) - min(one.joined_ns for one in sends)
+
+    alone = lab.machine().fabric.cost("send", (0, 1), nbytes).on_links_ns
+    assert spent(at_once=True) >= 7 * alone
+    assert spent(at_once=False) >= 7 * alone

@@ -260,10 +260,13 @@ SHELL = _words(
 )
 BOOKS = _words(
     """
-    allocator cards copy_engines counters default_stream fabric hold keep_host_busy ledger links pinned_memory record_to
-    recorder retire roofline set_ordinal set_visible_devices stream_of streams timeline workspaces
+    allocator cards copy_engines counters default_stream fabric hold keep_host_busy ledger links peer_links
+    pinned_memory record_to recorder retire roofline set_ordinal set_visible_devices stream_of streams timeline
+    workspaces
     """
 )
 """Attributes in which the simulated machine keeps its books."""
-ONLY_BOOKS = _words("copy_engines keep_host_busy ledger pinned_memory record_to roofline set_ordinal workspaces")
+ONLY_BOOKS = _words(
+    "copy_engines keep_host_busy ledger peer_links pinned_memory record_to roofline set_ordinal workspaces"
+)
 """Those of them that nothing else has."""

@@ -55,6 +55,9 @@ class Cost:
         Bytes per second as nccl-tests reports them: of the collective's size, and of the links' traffic.
     blocks, memory_traffic
         What it takes from each card meanwhile (`footprint`): multiprocessors, and bytes per second in its memory.
+    on_links_ns
+        Of a send: for how many of those nanoseconds its bytes fill the sender's links out and the receiver's links in,
+        which sends to and from others need, too (`PeerLinks`); 0 where each pair of cards has links of its own.
     """
 
     ns: int
@@ -64,6 +67,7 @@ class Cost:
     bus_bandwidth: float
     blocks: int = 0
     memory_traffic: float = 0.0
+    on_links_ns: int = 0
 
 
 def peer_to_peer() -> bool:
@@ -132,7 +136,9 @@ class Fabric:
         rate = nbytes / ns * 1e9
         bus = rate * nccl.bus_factor(operation, paths.ranks)
         blocks = footprint.blocks(line, paths, nbytes)
-        return Cost(ns, line.algorithm, line.protocol, rate, bus, blocks, footprint.memory_traffic(bus))
+        shared = operation == "send" and (paths.switched or paths.nodes > 1 or paths.hardware == "pcie")
+        on_links = round((line.us(nbytes) - line.latency) * 1e3) if shared else 0
+        return Cost(ns, line.algorithm, line.protocol, rate, bus, blocks, footprint.memory_traffic(bus), on_links)
 
     def paths(self, slots: Sequence[int]) -> nccl.Paths:
         """How these devices reach each other."""

@@ -100,6 +100,9 @@ def run(
         part.ready_ns = max(part.launched_ns, part.after_ns, part.stream.end)
     joined = max([*(part.ready_ns for part in parts), *(ready for _, ready in elsewhere)])
     end = joined + cost.ns
+    if cost.on_links_ns and len(parts) == 2:
+        sender, receiver = (part.device.peer_links for part in parts)
+        end = sender.carry(receiver, end - cost.on_links_ns, cost.on_links_ns)
     ranks = tuple(part.rank for part in parts)
     if elsewhere:
         ranks = tuple(sorted((*ranks, *(rank for rank, _ in elsewhere))))
