@@ -36,6 +36,18 @@ expect.at_most(baseline.elapsed, 2 * empty.elapsed + 1e-5)
     assert checking.run(text, {"torch": torch, "lab": lab}, "first").record.score == 1
 
 
+def test_work_that_an_answer_leaves_for_later_is_in_no_recording() -> None:
+    def later() -> Any:
+        yield from sends(3)
+
+    assert len(expect.run(later)) == 3  # read while it is recorded
+    told(lambda: expect.transfers(h2d_at_most=2, trace=later))
+    text = "with lab.record() as trace: found = later()\nexpect.equal(len([*found]), 3)"
+    record = checking.run(text, {"later": later, "lab": lab}, "first").record
+    assert record.score == 0
+    assert record.parts[0].found == "`found` is a generator, which does its work later"
+
+
 def test_transfers_are_counted_by_direction_and_bytes() -> None:
     with lab.record() as trace:
         (x,) = sends(1)

@@ -320,3 +320,10 @@ def test_flex_attention_is_a_kernel_forward_and_two_backward():
     plain = attend(lambda: nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
     torch.testing.assert_close(result, plain)
     assert len([kernel for kernel in kernels if "flex_attention" in kernel.name]) == 3
+
+
+def test_a_copy_that_does_not_wait_goes_to_pinned_memory():
+    sent = torch.compile(lambda x: (2 * x).to("cpu", non_blocking=True))(torch.ones(8, device="cuda"))
+    torch.cuda.synchronize()
+    assert sent.is_pinned()
+    assert sent.tolist() == [2] * 8

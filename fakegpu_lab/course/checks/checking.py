@@ -6,6 +6,7 @@ import ast
 import contextlib
 import io
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.bindings import names as names_bound_by
@@ -19,12 +20,14 @@ from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from fakegpu_lab.course.checks.statements import Part
     from fakegpu_lab.course.expect.attempt import Attempt
 
 _TO_DO = "Write your code in the cell above, where it says YOUR CODE HERE; run that cell, then this one."
+
+_LATER = "Return what is done: a list, a tensor or a number, not a generator."
 
 _REPAIR = "Nothing in that cell ran: correct the line, run the cell, then this one."
 
@@ -157,6 +160,12 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
             check.run_error = error  # later parts are about this run, and none before it
     else:
         check.not_made -= stored
+        if statements.has_recording(part.statement):
+            late = sorted(name for name in stored if isinstance(names.get(name), Iterator))
+            if late:
+                check.not_made |= stored
+                found = f"`{late[0]}` is a {type(names[late[0]]).__name__}, which does its work later"
+                _failed(Outcome(met=False, what=describe(part.statement), found=found, hint=_LATER), check)
     return check.outcomes
 
 

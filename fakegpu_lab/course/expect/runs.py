@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fakegpu_lab import session
@@ -36,7 +37,8 @@ _COPIES = {"h2d": "host to device", "d2h": "device to host", "p2p": "between dev
 def run(function: Callable[..., T], *arguments: Any, hint: str = "", **named: Any) -> T:
     """Run a function and record it, for later parts of the check. Returns what the function returns.
 
-    Before it runs, the host waits until all devices are done, as in ``torch.cuda.synchronize()``.
+    Before it runs, the host waits until all devices are done, as in ``torch.cuda.synchronize()``. If it returns an
+    iterator, such as a generator, that is read to its end, too, and `run` returns a list.
 
     Parameters
     ----------
@@ -47,7 +49,7 @@ def run(function: Callable[..., T], *arguments: Any, hint: str = "", **named: An
     try:
         synchronize()
         with _recorded() as trace:
-            returned = function(*arguments, **named)
+            returned = _ended(function(*arguments, **named))
     except BaseException as error:
         if check is not None:
             check.run_error = error
@@ -57,6 +59,11 @@ def run(function: Callable[..., T], *arguments: Any, hint: str = "", **named: An
         if check.keep is not None:
             check.keep(trace, (returned, arguments, named))
     return returned
+
+
+def _ended(returned: Any) -> Any:
+    """What a run returned, with the work that an iterator does only when it is read."""
+    return [*returned] if isinstance(returned, Iterator) else returned
 
 
 def synchronize() -> None:
@@ -103,7 +110,7 @@ def _recording(trace: Run) -> Trace:
     if callable(trace):
         synchronize()
         with _recorded() as recording:
-            trace()
+            _ended(trace())
         return recording
     if trace is not None:  # made by hand: it could say what it likes, and is no reason to look at another run
         raise TypeError(f"The check needs a recording (lab.record()), and this is a {type(trace).__name__}.")

@@ -35,6 +35,7 @@ def install(patches: Patches) -> None:
     """Prepare Inductor's modules, those that are imported and those that will be."""
     guards: Any = torch._C._dynamo.guards
     patches.set(guards, "_empty_strided_cuda", empty_strided)
+    patches.set(guards, "_empty_strided_cpu_pinned", _empty_pinned)
     patches.set(guards, "_reinterpret_tensor", _reinterpreting(guards._reinterpret_tensor))
     _forget_answers(patches, _triton)
     actions = {
@@ -53,6 +54,11 @@ def install(patches: Patches) -> None:
 def empty_strided(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Inductor's allocation, on the current device."""
     return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
+def _empty_pinned(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Its allocation on the host for a copy with ``non_blocking=True``."""
+    return torch.empty_strided(size, stride, dtype=dtype, pin_memory=True)
 
 
 def _reinterpreting(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
