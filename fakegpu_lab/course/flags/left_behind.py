@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 from fakegpu_lab.course.flags.tampering import from_cell
 
@@ -118,12 +118,7 @@ class Surroundings:
 
     def keep(self) -> None:
         """Remember them as they are."""
-        import torch
-
-        self._dtype, self._device = torch.get_default_dtype(), torch.get_default_device()
-        self._modes, self._gpus = _modes(), gpus()
-        self._gradients = torch.is_grad_enabled()
-        self._autocast = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
+        self._modes, self._kept = _modes(), settings()
 
     def restore(self, *, any_gpus: bool) -> list[str]:
         """Set torch back, and say what was changed.
@@ -136,19 +131,20 @@ class Surroundings:
         import torch
 
         found = []
-        if torch.get_default_dtype() != self._dtype:
-            found.append(f"torch's default dtype was {torch.get_default_dtype()}")
-            torch.set_default_dtype(self._dtype)
-        if torch.get_default_device() != self._device:
-            found.append(f"torch's default device was {torch.get_default_device()}")
-            torch.set_default_device(self._device if self._device.type != "cpu" else None)
-        for kind, enabled in self._autocast.items():
-            if torch.is_autocast_enabled(kind) != enabled:
+        now, kept = settings(), self._kept
+        if now.dtype != kept.dtype:
+            found.append(f"torch's default dtype was {now.dtype}")
+            torch.set_default_dtype(kept.dtype)
+        if now.device != kept.device:
+            found.append(f"torch's default device was {now.device}")
+            torch.set_default_device(kept.device if kept.device.type != "cpu" else None)
+        for kind, enabled in kept.autocast.items():
+            if now.autocast[kind] != enabled:
                 found.append(f"autocast on {kind} was left {'off' if enabled else 'on'}")
                 torch.set_autocast_enabled(kind, enabled)
-        if torch.is_grad_enabled() != self._gradients:
-            found.append(f"gradients were left {'on' if torch.is_grad_enabled() else 'off'}")
-            torch.set_grad_enabled(self._gradients)
+        if now.gradients != kept.gradients:
+            found.append(f"gradients were left {'on' if now.gradients else 'off'}")
+            torch.set_grad_enabled(kept.gradients)
         while _modes()[0] > self._modes[0]:
             torch._C._pop_torch_function_stack()
             found.append("a mode of torch's functions was left on")
@@ -160,9 +156,8 @@ class Surroundings:
             for key in [key for key, hook in table.items() if _own(hook)]:
                 del table[key]
                 found.append("a hook on all modules was in place")
-        now = gpus()
-        if now != self._gpus and not any_gpus:
-            found.append(f"the GPUs were {_name(now)} instead of {_name(self._gpus)}")
+        if now.gpus != kept.gpus and not any_gpus:
+            found.append(f"the GPUs were {_name(now.gpus)} instead of {_name(kept.gpus)}")
         return found
 
 
@@ -172,13 +167,31 @@ def _modes() -> tuple[int, int]:
     return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
 
 
-def settings() -> dict[str, Any]:
-    """What a check's statements should leave as it is, by its name for people."""
+class Settings(NamedTuple):
+    """What the machine (see `gpus`) and torch are set to: default dtype and device, gradients, autocast by device."""
+
+    gpus: Any
+    dtype: Any
+    device: Any
+    gradients: bool
+    autocast: dict[str, bool]
+
+    def changed(self) -> list[str]:
+        """What is no longer so, for people."""
+        now = settings()
+        return [
+            name
+            for name, before, after in (("the GPUs", self[:1], now[:1]), ("torch's settings", self[1:], now[1:]))
+            if before != after
+        ]
+
+
+def settings() -> Settings:
+    """Those of this moment."""
     import torch
 
     autocast = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
-    kinds = torch.get_default_dtype(), torch.get_default_device()
-    return {"the GPUs": gpus(), "torch's settings": (autocast, kinds, torch.is_grad_enabled())}
+    return Settings(gpus(), torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(), autocast)
 
 
 def gpus() -> Any:

@@ -149,7 +149,7 @@ class _Runner:
         self.names.update(self.fixed)
         before = left_behind.settings()
         altered = self.observation.run(job["text"], canary=job["canary"], made=self.made, asked=self.asked)
-        altered += [name for name, now in left_behind.settings().items() if now != before[name]]
+        altered += before.changed()
         number = 0 if job["canary"] else next(self.statements)
         for name in bound_names(job["text"]):
             self.fixed.pop(name, None)
