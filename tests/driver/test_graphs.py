@@ -361,6 +361,8 @@ def test_graphs_of_a_pool_overwrite_each_other() -> None:
     kept: list[torch.Tensor] = []
     first = captured(lambda: kept.append((x + 1).sum()))
     second = captured(lambda: kept.append(x + 10), pool=first.pool())
+    storages = [one.untyped_storage() for one in kept]  # as Inductor's CUDA graphs do
+    assert {one.device.type for one in storages} == {"cuda"}
     first.replay()
     second.replay()
     total, out = kept

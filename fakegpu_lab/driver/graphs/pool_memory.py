@@ -118,4 +118,6 @@ _graphs: dict[tuple[Device, PoolId], weakref.WeakSet[PoolMemory]] = {}
 
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(storage)
+    # Not Tensor.set_: the storage's Python object is that of its device, once the program has asked a tensor for it.
+    found: torch.Tensor = torch.ops.aten.set_.source_Storage(torch.empty(0, dtype=torch.uint8), storage)
+    return found
