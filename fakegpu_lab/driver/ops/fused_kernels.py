@@ -17,6 +17,7 @@ from fakegpu_lab.driver.base.half_precision import widened
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor, dispatches_itself
 from fakegpu_lab.driver.cost.launching import launched
 from fakegpu_lab.driver.cost.work import nbytes_of
+from fakegpu_lab.driver.ops import linear
 from fakegpu_lab.driver.placement import device_check
 
 if TYPE_CHECKING:
@@ -123,12 +124,7 @@ def mish_backward(device: Device, grad: Tensor, source: Tensor) -> FakeCudaTenso
     return new(_aten.mish_backward(grad, source), device)
 
 
-def _unreachable(*args: Any, **kwargs: Any) -> Any:
-    """Keeps torch from decomposing the op by its place in torch's table; device tensors reach `dispatcher` first."""
-    raise NotImplementedError("an op of a simulated GPU on a tensor that does not know its machine")
-
-
 def register(library: Any) -> None:
     """Register the ops that torch would decompose."""
     for name in ("_fused_rms_norm", "silu_backward", "mish_backward"):
-        library.impl(name, _unreachable, "PrivateUse1")
+        library.impl(name, linear.unreachable, "PrivateUse1")

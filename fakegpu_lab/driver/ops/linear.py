@@ -194,9 +194,9 @@ def _shape_of_bias() -> list[int] | None:
     return None if target is None else list(target._input_metadata[slot].shape)
 
 
-def unreachable(*args: Any) -> Any:
+def unreachable(*args: Any, **kwargs: Any) -> Any:
     """Keeps torch from decomposing the op by its place in torch's table; device tensors reach `dispatcher` first."""
-    raise NotImplementedError("aten::linear on a tensor of a simulated GPU that does not know its machine")
+    raise NotImplementedError("an op of a simulated GPU on a tensor that does not know its machine")
 
 
 def cuda_grad_fn_name(tensor: torch.Tensor, name: str) -> str:
