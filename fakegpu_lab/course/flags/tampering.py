@@ -339,7 +339,7 @@ def watch(
             started[:8] = count.to_bytes(8, "little")
             if count > forks:
                 report_once(f"started more than {forks} processes")
-                raise RuntimeError(f"Grading allows {forks} processes, and this is one more.")
+                raise RuntimeError(f"Grading lets a notebook start {forks} processes in all, and this is one more.")
         elif event == "open":
             path = arguments[0]
             if isinstance(path, (str, bytes, os.PathLike)):

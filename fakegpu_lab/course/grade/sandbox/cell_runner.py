@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _dumps = json.dumps
 """Kept before the submission runs, which could replace it."""
+_STARTED = 4
+"""A notebook may start this many times as many processes as it may have at once: each loader starts its workers."""
 PRELOAD = (
     "torch",
     "fakegpu_lab.session",
@@ -241,7 +243,7 @@ def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[s
     tampering.watch(
         notes.put,
         settings["hide"],
-        settings["limits"]["processes"],
+        _STARTED * settings["limits"]["processes"],
         "no network" not in in_force,
         threads="threading" not in settings["allow"],
         lesson=runner.lesson,
