@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -161,3 +162,29 @@ def test_gloo_sends_wait_in_the_call() -> None:
         "rank 1 waits in send of [4] float32 to rank 0",
         "batch_isend_irecv",
     )
+
+
+def test_a_tensor_that_is_not_contiguous_is_sent_as_it_lies_in_memory() -> None:
+    """check_gpu_single_tensor (ProcessGroupNCCL.cpp) only warns: NCCL reads as many numbers as the tensor has."""
+
+    def program() -> Any:
+        me = dist.get_rank()
+        square = torch.arange(9.0, device="cuda").view(3, 3)
+        found = []
+        for strided, target in ((square[:, 1], torch.zeros(3, device="cuda")), (square.T, torch.zeros_like(square))):
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                works = [dist.P2POp(dist.isend, strided, 1 - me), dist.P2POp(dist.irecv, target, 1 - me)]
+                for work in dist.batch_isend_irecv(works):
+                    work.wait()
+            found.append(target.flatten().tolist())
+        there = torch.zeros(3, 3, device="cuda").T
+        works = [dist.P2POp(dist.isend, square, 1 - me), dist.P2POp(dist.irecv, there, 1 - me)]
+        for work in dist.batch_isend_irecv(works):
+            work.wait()
+        return found, there.tolist(), square.T.tolist(), len(told)
+
+    found, there, turned, told = on_ranks(2, program)[0]
+    assert found == [[1, 2, 3], [0, 1, 2, 3, 4, 5, 6, 7, 8]]
+    assert there == turned
+    assert told == 0  # the first told it

@@ -107,7 +107,7 @@ class Channel(Communicator):
         cost.launch(operation)
         start_conditions.enqueue(operation, self.tails)
         if operation.kind == "SEND":
-            operation.payload = values.snapshot(operation.inputs)
+            operation.payload = values.sent(operation.inputs)
             key = (operation.rank, operation.peer, tag)
             receiver = self._oldest(self.receives[key], self.receives_any[operation.peer, tag])
             if receiver is not None:

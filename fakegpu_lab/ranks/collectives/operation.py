@@ -182,6 +182,8 @@ class Communicator(ABC):
         holds there, for `cost`.
     failure
         Why it was aborted: the error of an operation that timed out or lost another rank; else empty.
+    warned
+        Members that were warned of a tensor that is not contiguous.
     put_off
         Takes what `Work.wait` should do, and does it later (`torchrun.later_waits`); usually None.
     """
@@ -198,6 +200,7 @@ class Communicator(ABC):
         self.streams: dict[Any, Stream] = {}
         self.connected: dict[tuple[int, ...], tuple[Device, int]] = {}
         self.failure = ""
+        self.warned: set[int] = set()
 
     def disconnect(self, member: int | None = None) -> None:
         """Give back the device memory of a member's connections; by default, of all members'."""

@@ -44,6 +44,24 @@ def snapshot(tensors: Sequence[Tensor]) -> list[Tensor]:
         return [inner(tensor).clone() for tensor in tensors]
 
 
+def sent(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """A copy of what is sent."""
+    with torch.no_grad():
+        return [_memory(inner(tensor)).clone() for tensor in tensors]
+
+
+def _memory(tensor: Tensor) -> Tensor:
+    """What NCCL and Gloo send or receive of a tensor: as many numbers as it has, one after the other in memory.
+
+    A tensor that is not contiguous is sent wrongly (check_gpu_single_tensor warns once). Simplified: what lies behind
+    the memory of an expanded tensor is not sent.
+    """
+    if tensor.is_contiguous() or tensor.is_meta:
+        return tensor
+    behind = tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()
+    return tensor.as_strided((min(tensor.numel(), behind),), (1,))
+
+
 def perform(parts: Parts) -> None:
     """Move an operation's data, given the calls of all ranks of the group, by rank."""
     with torch.no_grad():
@@ -54,7 +72,14 @@ def deliver(send: Operation, receive: Operation) -> None:
     """Copy what was sent into the receiver's tensors."""
     with torch.no_grad():
         for target, source in zip(receive.outputs, send.payload, strict=True):
-            put(inner(target), source)
+            fill(inner(target), source)
+
+
+def fill(target: Tensor, source: Tensor) -> None:
+    """Copy what arrived into the memory of a receiver's tensor."""
+    memory = _memory(target).view(-1)
+    count = min(memory.numel(), source.numel())
+    put(memory[:count], source.reshape(-1)[:count])
 
 
 def is_meta(operation: Operation) -> bool:

@@ -6,6 +6,7 @@ each operation) and Utils.hpp (checkSplitSizes, assertTypeAndSizesMatch).
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,6 +49,10 @@ _TYPES = frozenset(
 ) | frozenset(_FLOAT8)
 _REDUCING = frozenset(name for name, kind in KINDS.items() if kind.model in ("all_reduce", "reduce", "reduce_scatter"))
 _ALLOWS_STRIDES = frozenset(("SEND", "RECV", "ALLTOALL"))
+_STRIDES = (
+    "Detected non-contiguous tensor in P2P operations. It is user responsibility to guarantee that source and "
+    "destination tensors have the same contiguity format."
+)
 _UNCHECKED = frozenset(("GATHER", "SCATTER"))
 
 
@@ -70,7 +75,7 @@ def check(operation: Operation, backend: RankBackend) -> None:
                 "NCCL does not support all_reduce with sparse tensors. Please use dense tensors instead."
             )
         if operation.kind not in _UNCHECKED:
-            _check_tensor(tensor, allows_strides=operation.kind in _ALLOWS_STRIDES)
+            _check_tensor(tensor, operation)
     if operation.kind == "ALLTOALL_BASE" and not all(tensor.is_contiguous() for tensor in tensors):
         raise ValueError("Tensors must be contiguous")  # also Gloo's
     _check_sizes(operation)
@@ -127,15 +132,20 @@ def _check_nan(operation: Operation) -> None:
                 device_asserts.check(tensor._device)
 
 
-def _check_tensor(tensor: Tensor, allows_strides: bool) -> None:
+def _check_tensor(tensor: Tensor, operation: Operation) -> None:
     if not tensor.is_cuda or tensor.is_sparse:
         raise ValueError("Tensors must be CUDA and dense")
-    if not allows_strides and not (
+    if not (
         tensor.is_contiguous()
         or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
         or (tensor.dim() == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d))
     ):
-        raise ValueError("Tensors must be contiguous")
+        if operation.kind not in _ALLOWS_STRIDES:
+            raise ValueError("Tensors must be contiguous")
+        warned = operation.channel.warned
+        if operation.rank not in warned:
+            warned.add(operation.rank)
+            warnings.warn(_STRIDES, UserWarning, stacklevel=2)
 
 
 def _check_reduction(tensor: Tensor, op: Any) -> None:

@@ -146,7 +146,7 @@ class ProcessChannel(Communicator):
         ready_ns = max(operation.after_ns, operation.stream.end if operation.stream is not None else 0)
         pending = _Pending(operation, ready_ns)
         if operation.kind == "SEND":
-            operation.payload = values.snapshot(operation.inputs)
+            operation.payload = values.sent(operation.inputs)
         worker = self._workers.get(key)
         if worker is None:
             worker = self._workers[key] = _Worker(f"group {self.name} {key}")
@@ -271,7 +271,7 @@ class ProcessChannel(Communicator):
         announcement = messages.announcement(operation, pending.ready_ns)
         transfer(announcement, to_send_or_fill, operation.peer, operation.number)
         if buffer is not None and target is not None:
-            values.put(target, gloo_wire.as_elements(buffer, target))
+            values.fill(target, gloo_wire.as_elements(buffer, target))
 
     # ------------------------------------------------------------ the end
 
