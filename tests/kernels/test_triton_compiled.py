@@ -82,6 +82,18 @@ def test_reduce_overhead_replays_a_cuda_graph(monkeypatch):
     assert len(set(replayed)) == 1
 
 
+def test_a_function_that_counts_its_calls_in_a_tensor_has_no_graph():
+    calls, buffered = torch.zeros((), device="cuda"), nn.BatchNorm1d(4).cuda()
+    counting = torch.compile(lambda x: x * calls.add_(1), mode="reduce-overhead")
+    x = torch.ones(3, 4, device="cuda")
+    assert [counting(x)[0, 0].item() for _ in range(4)] == [1, 2, 3, 4]
+    assert calls.item() == 4
+    counted = torch.compile(buffered, mode="reduce-overhead")  # a buffer has its place
+    for _ in range(4):
+        counted(x)
+    assert buffered.num_batches_tracked.item() == 4
+
+
 def test_a_new_shape_makes_a_kernel_for_all_shapes():
     compiled = torch.compile(lambda x: x.isnan().logical_not() * x + x.shape[0])
     for rows in (2, 3, 5):

@@ -4,13 +4,16 @@ A function runs once as it is, is captured the second time, and replayed from th
 memory. What torch does about them holds here, too: while outputs of a forward pass wait for their backward pass, the
 next call has a graph of its own; a later step overwrites what the program still holds, and using that is an error.
 
-Simplified: torch shares memory between the graphs of a path, and graphs of other paths reuse it; here each graph keeps
-its own. The first run's outputs stay valid.
+A function that changes an input in place that is no parameter or buffer, such as a count, runs without a graph.
+
+Simplified: torch captures it if that input is the output of another graph. It shares memory between the graphs of a
+path, and graphs of other paths reuse it; here each graph keeps its own. The first run's outputs stay valid.
 """
 
 from __future__ import annotations
 
 import weakref
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -150,14 +153,15 @@ def cudagraphify_impl(
     traces: Sequence[str | None] = kwargs.get("stack_traces") or ()
     backward, inference = bool(kwargs.get("is_backward")), bool(kwargs.get("is_inference"))
     known: dict[tuple[int, ...], list[_Captured]] = {}
+    refused = _changes_inputs(kwargs.get("mutated_input_idxs") or (), static_input_idxs, kwargs.get("placeholders") or ())
 
     def run(new_inputs: list[Any]) -> Any:
         steps = _steps.get(device) or _steps.setdefault(device, _Steps())
         if not backward:
             steps.begin()
         sizes = tuple(one for one in new_inputs if isinstance(one, int))
-        if sizes not in known:
-            known[sizes] = []
+        if refused or sizes not in known:
+            known.setdefault(sizes, [])
             steps.ran(None, traces, backward, inference)
             return model(new_inputs)
         captured = next((one for one in known[sizes] if one.fits(new_inputs)), None)
@@ -169,6 +173,17 @@ def cudagraphify_impl(
         return result
 
     return run
+
+
+def _changes_inputs(changed: Sequence[int], fixed: Sequence[int], placeholders: Sequence[Any]) -> bool:
+    """Whether torch would not capture the function, because it changes inputs that are not fixed; torch logs it."""
+    from torch._inductor import cudagraph_utils
+
+    function: Any = SimpleNamespace(mutated_input_idxs=changed, static_input_idxs=fixed, placeholders=placeholders)
+    why = cudagraph_utils.check_for_mutation(function, [None] * len(placeholders), lambda tensor: False)
+    if why is not None:
+        cudagraph_utils.log_cudagraph_skip_and_bump_counter(why)
+    return why is not None
 
 
 def forget() -> None:
