@@ -221,6 +221,22 @@ def test_dropout(card: str, backend: SDPBackend) -> None:
 
 
 @pytest.mark.usefixtures("machine")
+def test_fused_kernels_take_rows_that_are_contiguous() -> None:
+    turned = torch.randn(2, 4, 32, 8, device="cuda").transpose(2, 3)
+    assert F.scaled_dot_product_attention(turned, turned, turned).shape == turned.shape  # by products
+    ops: Any = torch.ops.aten
+    with pytest.raises(RuntimeError, match="query: last dimension must be contiguous"):
+        ops._scaled_dot_product_efficient_attention(turned, turned, turned, None, True)
+    half = turned.bfloat16()
+    with pytest.raises(RuntimeError, match="Input tensor must have contiguous last dimension"):
+        ops._scaled_dot_product_flash_attention(half, half, half)
+    query = turned.contiguous()
+    mask = torch.ones(2, 1, 1, 1, dtype=torch.bool, device="cuda")
+    with pytest.raises(RuntimeError, match=r"\(\*bias\): last dimension must be contiguous"):
+        F.scaled_dot_product_attention(query, query, query, attn_mask=mask)
+
+
+@pytest.mark.usefixtures("machine")
 def test_what_the_flash_kernel_returns() -> None:
     q, k, v = operands(rows=33, keys=33)
     out, sums, cum_q, cum_k, max_q, max_k, state, unused, debug = aten._scaled_dot_product_flash_attention(q, k, v)

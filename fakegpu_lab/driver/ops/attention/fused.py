@@ -392,6 +392,8 @@ def _flash_check(call: Call) -> None:
     for name, other in (("key", call.key), ("value", call.value)):
         if other.dtype is not call.query.dtype:
             raise RuntimeError(f"query and {name} must have the same dtype")
+    if not all(one.stride(-1) == 1 for one in (call.query, call.key, call.value)):
+        raise RuntimeError("Input tensor must have contiguous last dimension")
     if call.width % 8:
         raise RuntimeError("head_size must be a multiple of 8, this is ensured by padding!")
     if call.width > 256:
@@ -452,6 +454,14 @@ def _flash_state(call: Call, settings: Settings) -> dict[str, Any]:
     return {name: new(tensor, call.device) for name, tensor in inner.items()}
 
 
+def _efficient_check(call: Call) -> None:
+    """mem_eff_attention/pytorch_utils.h, CHECK_NOSPARSE_LASTCONTIGUOUS_CUDA."""
+    tensors = {"query": call.query, "key": call.key, "value": call.value, "(*bias)": call.bias}
+    for name, one in tensors.items():
+        if one is not None and one.stride(-1) != 1:
+            raise RuntimeError(f"{name}: last dimension must be contiguous")
+
+
 def _efficient_forward_takes(call: Call) -> list[int]:
     """A float32 output where the output of half precision does not fit into registers."""
     width = call.value.shape[3]
@@ -496,7 +506,7 @@ FLASH = Kernel(
 )
 EFFICIENT = Kernel(
     name="efficient",
-    check=lambda call: None,
+    check=_efficient_check,
     layout=_heads_last,
     causal=1,
     forward_takes=_efficient_forward_takes,
