@@ -50,7 +50,7 @@ class Finding:
     def __str__(self) -> str:
         where = place(self.line)
         at = f" ({where.label}: {where.text})" if where.text else f" ({where.label})" if where.label else ""
-        return "\n".join([f"{self.title}{at}", *_wrapped(self.text), *_wrapped(self.remedy)])
+        return "\n".join([f"{self.title}{at}.", *_wrapped(self.text), *_wrapped(self.remedy)])
 
 
 def _together(text: str) -> str:

@@ -13,6 +13,7 @@ from fakegpu_lab.formatting.units import duration, percent, size
 from fakegpu_lab.hardware.time.records import LOADER_WAIT, Kernel, Transfer
 from fakegpu_lab.recording_views import host_lane, spans
 from fakegpu_lab.recording_views.kernel_classes import class_of
+from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +81,7 @@ def launch_bound(recorded: Recorded) -> list[Finding]:
             f"{duration(mean)} on average, and the host took {duration(host / len(several))} to launch each "
             f"({duration(python / len(several))} in Python, {duration(pytorch / len(several))} in PyTorch's C++, "
             f"{duration(launch / len(several))} for the launch itself); {percent(took, host)} of the host's time went "
-            "to this line.",
+            f"to {place(line).label or 'one line'}.",
             _helps(several, read, copying, len(back), busy, whole), line, whole - busy,
         )  # fmt: skip
     if not found:

@@ -83,7 +83,7 @@ class Table:
         return f'<div style="overflow-x: auto" role="region" tabindex="0" aria-label="{name}">{table}</div>{note}'
 
     def _style(self, column: int, cell: str) -> str:
-        style = f"text-align: {'right' if column in self.numbers else 'left'}"
+        style = "text-align: right; white-space: nowrap" if column in self.numbers else "text-align: left"
         if any(len(word) > _LONG for word in cell.split()):
             style += "; overflow-wrap: anywhere"
         return style + ("; font-family: var(--jp-code-font-family, monospace)" if column in self.code else "")

@@ -158,17 +158,23 @@ def _raising(statement: ast.stmt, traceback: TracebackType | None, check: Runnin
 
 
 def _said(statement: ast.stmt, about: str) -> str:
-    """What the author says in a keyword of a part's first expectation or run; empty if it must be computed."""
+    """What the author says in a keyword of a part's first expectation or run; "…" stands for what must be computed."""
     for node in ast.walk(statement):
         if is_expectation(node) or (about == "hint" and is_run(node)):
             for keyword in node.keywords:
-                if keyword.arg == about and isinstance(keyword.value, ast.Constant):
-                    return str(keyword.value.value)
+                if keyword.arg == about:
+                    return _text(keyword.value)
             if about == "what" and ast.unparse(node.func) == "expect.true" and len(node.args) == 2:
-                sentence = node.args[1]  # its second argument is `what`
-                return str(sentence.value) if isinstance(sentence, ast.Constant) else ""
+                return _text(node.args[1])  # its second argument is `what`
             return ""
     return ""
+
+
+def _text(value: ast.expr) -> str:
+    """A text as far as it stands there; empty if nothing of it does."""
+    if isinstance(value, ast.JoinedStr):
+        return "".join(_text(part) if isinstance(part, ast.Constant) else "…" for part in value.values)
+    return str(value.value) if isinstance(value, ast.Constant) else ""
 
 
 def _student_line(traceback: TracebackType | None, check: RunningCheck) -> str:
