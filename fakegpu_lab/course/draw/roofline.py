@@ -55,7 +55,7 @@ roof); matmul does 162 FLOP/byte at 13.2 TFLOP/s (68% of the roof).
     drawn.line(at(10.0**left, floor), at(10.0**left, 10**top))
     for power in range(left, right + 1):
         x, y = at(10.0**power, floor)
-        drawn.text(x, y + 15, f"{10.0**power:g}", anchor="middle")
+        drawn.text(x, y + 15, f"{10.0**power:g}", anchor="end" if power == right else "middle")
     for power in range(bottom, math.floor(top) + 1):
         x, y = at(10.0**left, 10.0**power)
         drawn.text(x - 6, y + 4, f"{10.0**power / 1e12:g}", anchor="end")

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 """Elements of a tensor that are all written."""
+_GROUPED = 10_000
+"""Whole numbers from here on are written in groups of three digits."""
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)\s*")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -44,6 +46,8 @@ def value(thing: Any) -> str:
     """Describe what was seen of a value briefly; a large tensor by its shape, dtype and device."""
     if thing is Ellipsis:
         return "still `...`"
+    if type(thing) is int and abs(thing) >= _GROUPED:
+        return f"{thing:,}"
     if isinstance(thing, SeenGroup):
         return f"a {thing.name}"
     if isinstance(thing, SeenTensor):
