@@ -122,13 +122,16 @@ def _same_items(items: list[tuple[str, Any, Any]], rtol: float, atol: float) -> 
     return True, ""
 
 
+_COMPUTE = "The GPUs compute none now: to go back to an exercise above, run the notebook from its first cell."
+
+
 def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, str]:
     import torch
 
     if not isinstance(found, SeenTensor):
         return False, f"{value(found)}, which is not a tensor"
     if found.values is None or (isinstance(expected, SeenTensor) and expected.values is None):
-        return False, f"{value(found)}, whose values are not known"
+        return False, f"{value(found)}, whose values are not known. {_COMPUTE}"
     one = found.values
     other: Any = expected.values if isinstance(expected, SeenTensor) else torch.as_tensor(expected, dtype=one.dtype)
     if one.shape != other.shape:
