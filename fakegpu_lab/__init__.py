@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.advice import advise
     from fakegpu_lab.comparison import Comparison, compare
+    from fakegpu_lab.compilation import Compiled, compiled
     from fakegpu_lab.course import draw, expect
     from fakegpu_lab.hardware.errors import FakeGpuError
     from fakegpu_lab.host_time import clock, host_work
@@ -34,12 +35,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Comparison",
+    "Compiled",
     "FakeGpuError",
     "Planned",
     "Trace",
     "advise",
     "clock",
     "compare",
+    "compiled",
     "disable",
     "draw",
     "enable",
@@ -57,6 +60,7 @@ __all__ = [
 ]
 _TRACE = ("Trace", "record")
 _COMPARISON = ("Comparison", "compare")
+_COMPILATION = ("Compiled", "compiled")
 _HOST_TIME = ("clock", "host_work")
 
 
@@ -76,6 +80,10 @@ def __getattr__(name: str) -> Any:
         from fakegpu_lab import comparison
 
         return getattr(comparison, name)
+    if name in _COMPILATION:
+        from fakegpu_lab import compilation
+
+        return getattr(compilation, name)
     if name in _TRACE:
         from fakegpu_lab import trace
 

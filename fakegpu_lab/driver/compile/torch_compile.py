@@ -7,13 +7,14 @@ Triton, the captured graphs run op by op.
 from __future__ import annotations
 
 from fakegpu_lab.driver.base.changes import begun, patches, replaced
-from fakegpu_lab.driver.compile import dynamo, inductor
+from fakegpu_lab.driver.compile import compilations, dynamo, inductor
 from fakegpu_lab.driver.recorder import recording
 
 
 def _begin() -> None:
     dynamo.install(patches)
     inductor.install(patches)
+    compilations.install(patches)
 
 
 CHANGES = [
