@@ -113,6 +113,14 @@ def test_functions_that_the_driver_replaced_break_no_graph(machine):
         torch.testing.assert_close(torch.compile(attend, backend=backend, fullgraph=True)(x), attend(x))
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_torch_s_transformers_are_one_graph(machine, device):
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).to(device)
+    for mode in (layer.train(), layer.eval()):
+        torch._dynamo.reset()
+        assert torch._dynamo.explain(mode)(torch.randn(2, 3, 8, device=device)).graph_count == 1
+
+
 def test_attention_with_a_mask_is_traced_under_autocast(machine):
     def attend(x, mask):
         with torch.autocast("cuda", torch.bfloat16):

@@ -52,8 +52,11 @@ def _fast_path() -> bool:
 
 
 def get_fastpath_enabled() -> bool:
-    """`torch.backends.mha.get_fastpath_enabled`, which TorchScript compiles, too."""
-    return _fast_path() if not is_scripting() else False
+    """`torch.backends.mha.get_fastpath_enabled`, which TorchScript compiles and Dynamo traces, too."""
+    if not is_scripting():  # an `if` of its own: TorchScript leaves it out
+        if not torch.compiler.is_compiling():
+            return _fast_path()
+    return False
 
 
 def _cudnn_rnn() -> list[Change]:
