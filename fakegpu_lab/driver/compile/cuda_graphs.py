@@ -153,7 +153,9 @@ def cudagraphify_impl(
     traces: Sequence[str | None] = kwargs.get("stack_traces") or ()
     backward, inference = bool(kwargs.get("is_backward")), bool(kwargs.get("is_inference"))
     known: dict[tuple[int, ...], list[_Captured]] = {}
-    refused = _changes_inputs(kwargs.get("mutated_input_idxs") or (), static_input_idxs, kwargs.get("placeholders") or ())
+    refused = _changes_inputs(
+        kwargs.get("mutated_input_idxs") or (), static_input_idxs, kwargs.get("placeholders") or ()
+    )
 
     def run(new_inputs: list[Any]) -> Any:
         steps = _steps.get(device) or _steps.setdefault(device, _Steps())

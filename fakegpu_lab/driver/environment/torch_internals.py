@@ -53,7 +53,7 @@ def _fast_path() -> bool:
 
 def get_fastpath_enabled() -> bool:
     """`torch.backends.mha.get_fastpath_enabled`, which TorchScript compiles and Dynamo traces, too."""
-    if not is_scripting():  # an `if` of its own: TorchScript leaves it out
+    if not is_scripting():  # noqa: SIM102 - TorchScript leaves out an `if` of its own
         if not torch.compiler.is_compiling():
             return _fast_path()
     return False
