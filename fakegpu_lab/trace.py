@@ -58,6 +58,8 @@ class Trace(Recording):
     def __enter__(self) -> Self:
         from fakegpu_lab.driver.recorder import recording
 
+        if self._ended is not None:
+            raise FakeGpuError("This recording has ended: begin another one, with lab.record().")
         self._recorder.began_ns = here.host.now
         for device in self._machine.devices:
             self._recorder.peaks[device.index] = device.allocator.allocated_bytes

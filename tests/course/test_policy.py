@@ -112,6 +112,12 @@ FLAGGED = {
     "a replaced forward in a list": "for net in [model]:\n    net.forward = lambda x: x",
     # what the lesson made and a check reads
     "zeroed weights": "model.weight.data.zero_()",
+    "a hook on a node of the lesson's weights": "for w in model.parameters():\n"
+    "    torch.autograd.graph.get_gradient_edge(w).node.register_prehook(lambda g: g)",
+    "a class that any object is of": "import abc\nclass Any(abc.ABC):\n    x: int\nAny.register(type(model))",
+    "an enumeration that is put into a module": "import enum\nenum.global_enum(enum.IntEnum('A', 'B', module='torch'))",
+    "another object's attributes": "import functools\nfunctools.update_wrapper(model, torch.nn.Linear(4, 4))",
+    "a name that is bound in a timed line": "_ = %time model = torch.nn.Linear(4, 4)",
     "zeroed weights by a function of torch's": "torch.nn.init.zeros_(model.weight)",
     "weights as an output": "torch.zeros(4, 4, out=model.weight.data)",
     "the lesson's statement, and then others": "model = torch.nn.Linear(4, 4)\ntorch.nn.init.zeros_(model.weight)",
@@ -313,6 +319,12 @@ HONEST = {
     "a walrus and a lambda": "if (n := 3) > 2: print((lambda *xs: max(xs))(n, 1))",
     "own modules in a list": "layers = [torch.nn.Linear(2, 2) for _ in range(3)]\nfor layer in layers:\n"
     "    layer.name = 'x'\n    layer.weight.data.zero_()",
+    "a hook on one's own model": "mine = torch.nn.Linear(2, 2)\nmine.register_forward_hook(lambda *a: None)\n"
+    "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.register_buffer('n', torch.zeros(1))",
+    "a decorator of one's own": "import functools\ndef timed(f):\n    @functools.wraps(f)\n"
+    "    def g(*a): return f(*a)\n    return g\ndef h(f):\n    def g(): return f()\n"
+    "    functools.update_wrapper(g, f)\n    return g",
     "own tensors that the lesson's are added to": "mine = torch.zeros(4)\nmine.add_(table)\n"
     "torch.add(table, table, out=mine)\ntorch.nn.init.zeros_(mine)",
     "namedtuples": "from collections import namedtuple\nP = namedtuple('P', 'x y')\nP(1, 2)._replace(x=3)",
@@ -368,8 +380,8 @@ def test_a_class_does_not_say_what_parameters_it_has_where_a_check_asks() -> Non
     text = "class A(torch.nn.Linear):\n    def state_dict(self): return {}\n"
     hook = "def f(net): net.register_state_dict_post_hook(print)"
     asked = Policy([LESSON], asked=["state_dict"])
-    assert (len(asked.flags(text)), len(asked.flags(hook))) == (1, 1)
-    assert Policy([LESSON]).flags(hook) == []
+    assert (len(asked.flags(text)), len(asked.flags(hook))) == (1, 2)
+    assert Policy([LESSON], solutions=[hook]).flags(hook) == []
     assert Policy([LESSON], solutions=[text], asked=["state_dict"]).flags(text) == []
 
 

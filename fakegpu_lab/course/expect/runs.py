@@ -49,7 +49,7 @@ def run(function: Callable[..., T], *arguments: Any, hint: str = "", **named: An
     try:
         synchronize()
         with _recorded() as trace:
-            returned = _ended(function(*arguments, **named))
+            returned: T = _ended(function(*arguments, **named))
     except BaseException as error:
         if check is not None:
             check.run_error = error

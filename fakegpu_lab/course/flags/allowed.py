@@ -29,12 +29,11 @@ MODULES = _words(
     dataclasses datetime decimal difflib enum fnmatch fractions functools gc glob gzip hashlib heapq html io IPython
     itertools json locale logging math numbers operator os pathlib pdb platform pprint random re secrets shutil
     statistics string struct sys tempfile textwrap time timeit typing typing_extensions uuid warnings zipfile zlib
-    accelerate altair bokeh datasets einops fakegpu_lab ipywidgets lightning matplotlib mpl_toolkits networkx numpy
-    opt_einsum pandas peft PIL plotly polars pytorch_lightning rich safetensors scipy seaborn sklearn sympy
-    tabulate timm tokenizers torch torchaudio torchinfo torchmetrics torchvision tqdm transformers yaml
+    einops fakegpu_lab matplotlib mpl_toolkits numpy opt_einsum pandas plotly rich scipy seaborn sympy tabulate torch
+    tqdm yaml
     """
 )
-"""Modules that honest answers import, with what is public in them (`public.refused`)."""
+"""Modules that honest answers import, with what is public in them (`public.refused`); those of the lesson join them."""
 
 THREADS = _words("threading concurrent asyncio multiprocessing queue joblib torch.multiprocessing")
 """Modules that a lesson allows by ``allow: [threading]``."""
@@ -52,6 +51,7 @@ PARTS = {
     """
     ),
     "gc": _words("collect disable enable"),
+    "enum": _words("Enum IntEnum StrEnum Flag IntFlag auto unique member nonmember"),
     "IPython": _words("display"),
     "pdb": _words("set_trace"),
     "numba": _words("cuda types float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 boolean"),
@@ -82,8 +82,8 @@ PARTS = {
     "yaml": _words("safe_load safe_load_all safe_dump safe_dump_all dump dump_all YAMLError SafeLoader SafeDumper"),
     "fakegpu_lab": _words(
         """
-    advise clock course disable draw enable expect host_work machine panel plan record reset run_ranks
-    snapshot FakeGpuError Planned Trace __version__
+    advise clock compare compiled course disable draw enable expect host_work machine panel plan record reset run_ranks
+    snapshot Comparison Compiled FakeGpuError Planned Trace __version__
     """
     ),
     "fakegpu_lab.course": _words("draw pictures"),
@@ -149,6 +149,9 @@ DECORATES = frozenset({"numba.cuda.jit"})
 
 COPIES_NAMES = {"functools.update_wrapper": 2, "functools.wraps": 1}
 """Functions that copy attributes by their names, with how many arguments they may be given: no lists of names."""
+
+GRAPH = _words("get_gradient_edge next_functions register_prehook")
+"""By these, an answer comes to the gradients of tensors that it did not make."""
 
 CALLED = _words("fakegpu_lab.enable fakegpu_lab.disable fakegpu_lab.machine torch.load numpy.load")
 """Functions that are only called where their names stand, since it matters what they are given."""

@@ -151,6 +151,9 @@ class Surroundings:
         while _modes()[1] > self._modes[1]:
             torch._C._pop_torch_dispatch_stack(None)
             found.append("a mode of torch's dispatcher was left on")
+        while torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+            found.append("hooks on saved tensors were left on")
         hooks: Any = sys.modules.get("torch.nn.modules.module")
         for table in [vars(hooks).get(name, {}) for name in _HOOKS_OF_MODULES]:
             for key in [key for key, hook in table.items() if _own(hook)]:

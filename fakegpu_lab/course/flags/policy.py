@@ -82,6 +82,8 @@ class Policy:
         self.set = {(False, name) for name in allowed.OF_TENSORS}
         """Attributes that the lesson itself sets; with whether it does so of a class, or of any other object."""
         self.enabled, self.gpus = set[str](), set[str]()
+        self.called: set[str] = set()
+        """Names of the methods that the lesson itself calls."""
         self.lessons: set[str] = set()
         """Names that the lesson's own cells bind."""
         self.texts: set[str] = set()
@@ -118,6 +120,7 @@ class Policy:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 self.set.add((self.names.is_class(node.value), node.attr))
             if isinstance(node, ast.Call):
+                self.called.add(getattr(node.func, "attr", ""))
                 words = [one.value for one in node.args if isinstance(one, ast.Constant)]
                 if len(words) == 2 and words[0] == "fakegpu":
                     self.gpus.add(str(words[1]).strip())
@@ -259,6 +262,8 @@ class _Cell(ast.NodeVisitor):
             yield f"uses {name} as a value"
         elif name in allowed.MODULE_NAMES or name == "get_ipython":
             yield f"reaches {text}.{name}"
+        elif name in allowed.GRAPH:
+            yield f"reaches into autograd's graph (.{name})"
         elif name.startswith("__"):
             if name == "__class__" and load:
                 yield f"reads {name}" if self._names.path(node.value) else ""
@@ -515,6 +520,18 @@ class _Cell(ast.NodeVisitor):
         ):
             yield self._change(func.value)
             yield f"changes {ast.unparse(func.value)}" if "()" in self._names.path(func.value) else ""
+        if (
+            isinstance(func, ast.Attribute)
+            and name.startswith("register")
+            and name not in self._policy.called
+            and (
+                name == "register"
+                or not (self._is_of_self(func.value) or self._names.is_own(func.value, self._parameters))
+            )
+        ):
+            yield f"calls {ast.unparse(func)[:60]}, of what the answer did not make"
+        if path.endswith("update_wrapper") and not (node.args and self._names.is_own(node.args[0], self._parameters)):
+            yield f"copies attributes by their names ({name})"
         if name.endswith("_") and path and node.args:  # a module's function: torch.nn.init.zeros_(weight)
             yield self._change(node.args[0])
         if "out" in named:
@@ -568,6 +585,10 @@ class _Cell(ast.NodeVisitor):
         inner = _Cell(self._policy, tree, line)
         self.found |= inner.found
         self.changed |= inner.changed
+        self.found |= {
+            f"line {line} gives {name}, which the check reads, another value"
+            for name in names(tree) & self._policy.kept
+        }
 
     def _by_name(self, node: ast.Call) -> str:
         """getattr, setattr, delattr."""

@@ -87,7 +87,7 @@ class Pristine:
                 self._inside.keep(f"{owner.__name__}.{name}", value)
             if issubclass(type(value), types.FunctionType):
                 self._kept.append((owner, name, value, tuple(getattr(value, part) for part in CODE_PARTS)))
-            elif (judging and not name.startswith("__")) or (
+            elif ((judging or (own and name.isupper())) and not name.startswith("__")) or (
                 _is_kept(value) and not (owner.__name__ == "torch" and name == "Storage")  # set_default_dtype sets it
             ):
                 self._kept.append((owner, name, value, None))

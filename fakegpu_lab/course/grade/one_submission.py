@@ -190,8 +190,16 @@ def _suspicious(policy: Policy, repaired: repair.Repaired, read_by: Callable[[st
         f"{cell.id}: {found}"
         for cell, made_again in zip(repaired.cells, reversed(vain), strict=True)
         if cell.kind == "student"
-        for found in policy.flags(cell.source, made_again)
+        for found in (*policy.flags(cell.source, made_again), *_second(cell, repaired))
     }
+
+
+def _second(cell: repair.Cell, repaired: repair.Repaired) -> Iterator[str]:
+    """Another answer to an exercise, in a cell of one's own: the check looks at what that cell did."""
+    text = cell.source.strip()
+    exercise = text.partition("\n")[0].removeprefix("%%exercise").strip() if text.startswith("%%exercise") else cell.id
+    if exercise != cell.id and text not in {one.source.strip() for one in repaired.cells if one.id == exercise}:
+        yield f"answers {exercise} in another cell"
 
 
 def _suspicious_files(policy: Policy, files: dict[str, bytes]) -> set[str]:

@@ -398,6 +398,16 @@ def test_torch_and_the_machine_are_as_the_lesson_left_them(process: Process) -> 
     process.cell("torch.set_default_dtype(torch.float32)", "given")
 
 
+def test_what_an_answer_sets_before_the_first_cell_of_the_lesson_is_not_the_lesson_s_either(process: Process) -> None:
+    process.cell(
+        "import torch\ntorch.set_grad_enabled(False)\n"
+        "torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x * 0).__enter__()"
+    )
+    message = process.cell("x = torch.ones(1, requires_grad=True)\nkept = (x * x).requires_grad", "given")
+    assert message["left"] == ["gradients were left off", "hooks on saved tensors were left on"]
+    assert saw(process.check("expect.equal(kept, 'mine')")) == [True]
+
+
 def test_what_an_answer_sets_before_a_cell_of_the_lesson_is_not_the_lesson_s(process: Process) -> None:
     process.cell("import torch\nimport fakegpu_lab as lab\nlab.enable('t4')", "given")
     process.cell("torch.set_default_dtype(torch.float16)\ncast = torch.autocast('cuda')\ncast.__enter__()")

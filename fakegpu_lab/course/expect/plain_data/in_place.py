@@ -56,11 +56,11 @@ def _state(thing: Any, depth: int) -> Hashable:
     if kind in PLAIN:
         return repr(thing) if depth else None
     if issubclass(kind, torch.Tensor):
-        return (_of_tensor(thing), _hooks(thing)) if is_known_tensor(kind) else None
+        return (_of_tensor(thing), thing.requires_grad, _hooks(thing)) if is_known_tensor(kind) else None
     if kind is np.ndarray:
         return _of_array(thing) if thing.dtype.kind in "biufc" else None
     if issubclass(kind, torch.nn.Module):
-        tensors = [(name, _of_tensor(one), _hooks(one)) for name, one in tensors_of_module(thing)]
+        tensors = [(name, _of_tensor(one), one.requires_grad, _hooks(one)) for name, one in tensors_of_module(thing)]
         return *tensors, *((name, *_behaviour(one)) for name, one in torch.nn.Module.named_modules(thing))
     if issubclass(kind, torch.optim.Optimizer) and is_known(kind):
         groups = [{key: one for key, one in group.items() if key != "params"} for group in thing.param_groups]

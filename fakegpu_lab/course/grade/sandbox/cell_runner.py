@@ -81,7 +81,6 @@ class _Runner:
         self.tried: dict[str, Any] = {}
         self.bound: dict[str, Any] = {}  # what locked cells imported or defined
         self.lesson = set[str]()  # the names of the lesson's own cells, as IPython compiles them
-        self.began = False  # whether a cell of the lesson has run
         self.observation: Any = None  # the check that is running, with its names, and those before it
         self.names, self.before, self.fixed = dict[str, Any](), dict[str, Any](), dict[str, Any]()
         self.asked: list[str] = []  # names that answers are to give a value
@@ -91,8 +90,7 @@ class _Runner:
         """Run one cell of the notebook; report what exercises' cells in it did."""
         own = job["kind"] in ("locked", "given")
         changed = self.files.put_back() if own else []
-        left = self.surroundings.restore(any_gpus=job["any_gpus"]) if own and self.began else []
-        self.began |= own
+        left = self.surroundings.restore(any_gpus=job["any_gpus"]) if own else []
         if own:
             count, text = self.shell.execution_count, self.shell.transform_cell(job["source"])
             self.lesson.add(self.shell.compile.get_code_name(job["source"], text, count))
