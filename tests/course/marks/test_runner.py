@@ -301,6 +301,12 @@ def test_a_check_of_assertions_that_fails_has_not_ended(process: Process) -> Non
     assert [out["ename"] for out in message["outputs"]] == ["AssertionError"]
 
 
+def test_what_one_check_defines_and_another_calls_stays_what_it_was(process: Process) -> None:
+    process.check("def work(): return 3\nexpect.equal(work(), 'mine')")
+    process.cell("def work(): return 4")
+    assert saw(process.check("expect.equal(work(), 'mine')")) == [3]
+
+
 def test_names_of_the_lesson_have_their_meaning_again(process: Process) -> None:
     process.cell("def reference(k): return k\nimport math\ntable = [1]", "given")
     process.cell("def reference(k): return 0\nmath = None\ntable = [2]\ndef abs(x): return 0\nmine = abs")

@@ -22,6 +22,7 @@ import signal
 import sys
 import threading
 import time
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.source import bound_names, transformed
@@ -80,6 +81,7 @@ class _Runner:
         self.magics: Any = None
         self.tried: dict[str, Any] = {}
         self.bound: dict[str, Any] = {}  # what locked cells imported or defined
+        self.helpers: dict[str, Any] = {}  # functions and classes that checks define, and later ones may call
         self.lesson = set[str]()  # the names of the lesson's own cells, as IPython compiles them
         self.observation: Any = None  # the check that is running, with its names, and those before it
         self.names, self.before, self.fixed = dict[str, Any](), dict[str, Any](), dict[str, Any]()
@@ -132,6 +134,7 @@ class _Runner:
             if name not in job["given_by_solution"] and notebook.get(name) is not value:
                 names[name] = value
                 rebound.append(name)
+        names |= {name: value for name, value in self.helpers.items() if name not in job["given_by_solution"]}
         for name in vars(builtins):
             if callable(names.get(name)) and name not in self.bound and name not in job["given_by_solution"]:
                 rebound += [name] if tampering.from_cell(names[name]) else []
@@ -183,6 +186,8 @@ class _Runner:
         for name in bound_names(job["visible"]):
             if name in names and names[name] is not self.before.get(name):
                 notebook[name] = names[name]
+                if isinstance(names[name], (FunctionType, type)):
+                    self.helpers[name] = names[name]
         result["left"] = result.get("left", []) + self.left_behind.disarm()
         result["restored"] = self.pristine.restore()
         self.surroundings.keep()
