@@ -1,7 +1,8 @@
 """`advise(trace)`: what could be better in a recorded program, with evidence and a remedy.
 
 A rule is a function of a recording that returns its findings; some rules also look at live tensors and optimizers.
-Rules by subject: `kernels`, `transfers`, `growing_memory`, `training`. Start with `finding`, which shows them.
+Rules by subject: `kernels`, `transfers`, `growing_memory`, `training`, `compiling`. Start with `finding`, which shows
+them.
 
 May import `recording_views`, `session`, `driver.memory_report` and everything below them.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fakegpu_lab import session
+from fakegpu_lab.advice.compiling import graph_breaks
 from fakegpu_lab.advice.finding import Advice, Finding
 from fakegpu_lab.advice.growing_memory import kept_activations, leak
 from fakegpu_lab.advice.kernels import all_reduce_alone, data_parallel, gpu_idle, launch_bound
@@ -66,7 +68,7 @@ def advise(trace: Recorded) -> Advice:
         from fakegpu_lab.driver.memory_report import out_of_memory
 
         findings += kept_activations(trace, out_of_memory.holder) + leak(trace, out_of_memory.holder)
-        findings += optimizer_before_to(trace, *out_of_memory.training())
+        findings += optimizer_before_to(trace, *out_of_memory.training()) + graph_breaks(trace)
     else:
         findings += kept_activations(trace, lambda addresses: "") + leak(trace, lambda addresses: "")
     return Advice(findings, note_of_dropped(trace))

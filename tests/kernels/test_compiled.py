@@ -156,3 +156,26 @@ def test_a_graph_that_has_not_run_has_no_times():
     assert [one.ns is None for one in found.kernels if one.backward] in ([], [True])
     compiled(x).sum().backward()
     assert [one.ns for one in lab.compiled(compiled).kernels if one.backward] != [None]
+
+
+def test_advice_names_the_line_where_a_graph_breaks_and_what_the_host_waits_there():
+    def program(x):
+        x = (x + 1).sin()
+        if x.sum() > 0:
+            x = x * 2
+        return x.cos()
+
+    compiled = torch.compile(program)
+    x = torch.ones(1 << 20, device="cuda")
+    compiled(x)
+    with lab.record() as trace:
+        compiled(x)
+        torch.cuda.synchronize()
+    (found,) = [one for one in lab.advise(trace).findings if one.rule == "graph_break"]
+    first = program.__code__.co_firstlineno
+    assert found.line.endswith(f":{first + 2}")
+    waits = [wait for wait in trace.waits if wait.line == found.line]
+    assert found.cost_ns == sum(wait.end_ns - wait.start_ns for wait in waits) > 0
+    with lab.record() as other:
+        (x + 1).sin()
+    assert not [one for one in lab.advise(other).findings if one.rule == "graph_break"]

@@ -99,15 +99,18 @@ class LeftBehind:
         return found
 
 
-_HOOKS_OF_MODULES = (
-    "_global_backward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_forward_hooks",
-    "_global_parameter_registration_hooks",
-    "_global_module_registration_hooks",
-    "_global_buffer_registration_hooks",
-)
+_HOOKS_OF_ALL = {
+    "torch.nn.modules.module": (
+        "_global_backward_pre_hooks",
+        "_global_backward_hooks",
+        "_global_forward_pre_hooks",
+        "_global_forward_hooks",
+        "_global_parameter_registration_hooks",
+        "_global_module_registration_hooks",
+        "_global_buffer_registration_hooks",
+    ),
+    "torch.optim.optimizer": ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"),
+}
 
 
 class Surroundings:
@@ -154,11 +157,11 @@ class Surroundings:
         while torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
             torch._C._autograd._pop_saved_tensors_default_hooks()
             found.append("hooks on saved tensors were left on")
-        hooks: Any = sys.modules.get("torch.nn.modules.module")
-        for table in [vars(hooks).get(name, {}) for name in _HOOKS_OF_MODULES]:
-            for key in [key for key, hook in table.items() if _own(hook)]:
-                del table[key]
-                found.append("a hook on all modules was in place")
+        for module, names in _HOOKS_OF_ALL.items():
+            for table in [getattr(sys.modules.get(module), name, {}) for name in names]:
+                for key in [key for key, hook in table.items() if _own(hook)]:
+                    del table[key]
+                    found.append("a hook on all modules or optimizers was in place")
         if now.gpus != kept.gpus and not any_gpus:
             found.append(f"the GPUs were {_name(now.gpus)} instead of {_name(kept.gpus)}")
         return found

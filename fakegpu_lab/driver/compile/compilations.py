@@ -32,7 +32,7 @@ from fakegpu_lab.hardware.time.records import LIMIT
 from fakegpu_lab.user_code.frames import SHOWN, kind, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from types import CodeType
 
     from fakegpu_lab.driver.base.patches import Patches
@@ -248,6 +248,17 @@ def of(thing: Any) -> list[Compilation] | None:
         owner, name = _key(thing.__call__ if isinstance(thing, torch.nn.Module) else thing)
     found = _known.get(owner, {}).get(name) or _with_code(owner, name)
     return list(found) if found or compiled is not None else None
+
+
+def breaks(kernels: Collection[str]) -> dict[str, str]:
+    """Where graphs of the functions that launch these kernels break: the lines, as ``file:number``, and why."""
+    every = [known for names in _known.values() for known in names.values()]
+    launching = [
+        known
+        for known in every
+        if any(not part.kernels.keys().isdisjoint(kernels) for one in known for part in one.parts)
+    ]
+    return {line: why for known in launching for one in known for line, why in one.breaks}
 
 
 def _with_code(owner: Any, name: str) -> list[Compilation]:
