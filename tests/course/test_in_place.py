@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,3 +117,15 @@ def test_an_answer_that_changes_what_its_check_uses_is_flagged(tmp_path: Path) -
 def test_but_not_if_the_lesson_s_own_solution_changes_it_too(tmp_path: Path) -> None:
     answer = "    y = x.cuda()\n    x.zero_()\n    return y"
     assert _graded(tmp_path, answer, "y = x.clone()\n    x.add_(1)\n    return y.to") == []
+
+
+def test_what_is_looked_at_is_not_kept_alive() -> None:
+    known, model = InPlace(), torch.nn.Linear(2, 2)
+    known.look(model, "model")
+    gone = weakref.ref(model)
+    del model
+    assert gone() is None
+    kept = torch.zeros(2)
+    known.look(kept, "kept")
+    kept += 1
+    assert known.changed() == ["kept"]

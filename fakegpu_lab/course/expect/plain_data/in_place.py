@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import weakref
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fakegpu_lab.course.expect.plain_data.conversion import PLAIN, is_known, is_known_tensor, tensors_of_module
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     import torch
 
@@ -23,28 +24,41 @@ _MOST_ITEMS, _DEEPEST = 1000, 5
 
 
 class _Known(NamedTuple):
-    thing: Any
+    thing: Callable[[], Any]
     state: Hashable
     text: str
 
 
 class InPlace:
-    """What values were when they were first looked at; `changed` says which are different now."""
+    """What values were when they were first looked at; `changed` says which are different now.
+
+    Tensors and models are not kept alive: a check that makes many of them needs their memory again.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
 
     def look(self, thing: Any, text: str) -> None:
         """Remember what a tensor, a module, an optimizer or a container is now; `text` is how the check names it."""
-        if id(thing) not in self._known and type(thing) not in PLAIN:
+        known = self._known.get(id(thing))
+        if (known is None or known.thing() is not thing) and type(thing) not in PLAIN:
             state = _state(thing, 0)
             if state is not None:
-                self._known[id(thing)] = _Known(thing, state, text)
+                self._known[id(thing)] = _Known(_reference(thing), state, text)
 
     def changed(self) -> list[str]:
         """The texts of the values that have changed; all values are forgotten."""
         known, self._known = self._known, {}
-        return sorted({one.text for one in known.values() if _state(one.thing, 0) != one.state})
+        living = [(one, thing) for one in known.values() if (thing := one.thing()) is not None]
+        return sorted({one.text for one, thing in living if _state(thing, 0) != one.state})
+
+
+def _reference(thing: Any) -> Callable[[], Any]:
+    """What returns a thing as long as it lives; a container, for ever."""
+    try:
+        return weakref.ref(thing)
+    except TypeError:
+        return lambda: thing
 
 
 def _state(thing: Any, depth: int) -> Hashable:
