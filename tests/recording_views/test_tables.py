@@ -96,7 +96,7 @@ def test_code_is_monospaced_and_only_long_words_may_be_cut(machine: Machine) -> 
     cells = re.findall(r'<td style="([^"]*)">([^<]*)</td>', page)
     (code,) = [style for style, cell in cells if cell.startswith("torch.ones(64")]
     assert code.endswith("overflow-wrap: anywhere; font-family: var(--jp-code-font-family, monospace)")
-    assert {style for style, cell in cells if cell.endswith("%")} == {"text-align: right"}
+    assert {style for style, cell in cells if cell.endswith("%")} == {"text-align: right; white-space: nowrap"}
 
 
 def test_modules_say_what_they_cost(trace: lab.Trace) -> None:
