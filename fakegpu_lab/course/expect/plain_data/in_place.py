@@ -54,7 +54,7 @@ class InPlace:
 
 
 def _reference(thing: Any) -> Callable[[], Any]:
-    """What returns a thing as long as it lives; a container, for ever."""
+    """What returns a thing as long as it lives. A container is kept: nothing refers to it weakly."""
     try:
         return weakref.ref(thing)
     except TypeError:
