@@ -58,48 +58,20 @@ __all__ = [
     "snapshot",
     "watch",
 ]
-_TRACE = ("Trace", "record")
-_COMPARISON = ("Comparison", "compare")
-_COMPILATION = ("Compiled", "compiled")
-_HOST_TIME = ("clock", "host_work")
+_MODULES = {
+    "Comparison": "comparison", "compare": "comparison", "Compiled": "compilation", "compiled": "compilation",
+    "FakeGpuError": "hardware.errors", "Planned": "planning", "plan": "planning", "Trace": "trace", "record": "trace",
+    "advise": "advice", "clock": "host_time", "host_work": "host_time", "sample_programs": "kernels.sampling",
+}  # fmt: skip
+"""Where public names are, those apart whose modules need more than an import; all others are of `session`."""
 
 
 def __getattr__(name: str) -> Any:
     # Lazy, because torch imports this package during its own import (see `autoload`), which must stay fast.
-    if name == "FakeGpuError":
-        from fakegpu_lab.hardware.errors import FakeGpuError
-
-        return FakeGpuError
+    if name in _MODULES:
+        return getattr(import_module(f"fakegpu_lab.{_MODULES[name]}"), name)
     if name in ("draw", "expect"):
         return import_module(f"fakegpu_lab.course.{name}")
-    if name == "advise":
-        from fakegpu_lab.advice import advise
-
-        return advise
-    if name in _COMPARISON:
-        from fakegpu_lab import comparison
-
-        return getattr(comparison, name)
-    if name in _COMPILATION:
-        from fakegpu_lab import compilation
-
-        return getattr(compilation, name)
-    if name in _TRACE:
-        from fakegpu_lab import trace
-
-        return getattr(trace, name)
-    if name in _HOST_TIME:
-        from fakegpu_lab import host_time
-
-        return getattr(host_time, name)
-    if name == "sample_programs":
-        from fakegpu_lab.kernels.sampling import sample_programs
-
-        return sample_programs
-    if name in ("Planned", "plan"):
-        from fakegpu_lab import planning
-
-        return getattr(planning, name)
     if name == "open":  # not in __all__: `from fakegpu_lab import *` leaves Python's own open alone
         from fakegpu_lab.opened.opening import open_recording
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.advice.finding import Finding
+from fakegpu_lab.advice.finding import Finding, total_ns
 from fakegpu_lab.formatting.units import duration, percent, several
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def graph_breaks(recorded: Recorded) -> list[Finding]:
     found = []
     for line, why in compilations.breaks(names).items():
         waits = [wait for wait in recorded.waits if wait.line == line]
-        lost = sum(wait.end_ns - wait.start_ns for wait in waits)
+        lost = total_ns(waits)
         share = percent(lost, recorded.ended_ns - recorded.began_ns)
         cost = f"The host waited here {several(len(waits), 'time')}, {duration(lost)} in all ({share} of the time). "
         found.append(Finding(

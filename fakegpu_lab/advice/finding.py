@@ -12,12 +12,19 @@ from fakegpu_lab.formatting.units import duration
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from fakegpu_lab.hardware.time.records import Record
 
 OFTEN = 4
 """How many times a line must do something to be reported."""
 WIDTH = 110
 """The characters of a line of text."""
+
+
+def total_ns(records: Iterable[Record]) -> int:
+    """How long they take together, nanoseconds."""
+    return sum(record.end_ns - record.start_ns for record in records)
 
 
 @dataclass(frozen=True)

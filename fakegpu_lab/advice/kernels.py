@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.advice.finding import OFTEN, Finding
+from fakegpu_lab.advice.finding import OFTEN, Finding, total_ns
 from fakegpu_lab.formatting.units import duration, percent, size
 from fakegpu_lab.hardware.time.records import LOADER_WAIT, Kernel, Transfer
 from fakegpu_lab.recording_views import host_lane, spans
@@ -16,9 +16,7 @@ from fakegpu_lab.recording_views.kernel_classes import class_of
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fakegpu_lab.hardware.time.records import Collective, Wait
+    from fakegpu_lab.hardware.time.records import Collective
     from fakegpu_lab.recording_views.host_lane import HostLaunch
     from fakegpu_lab.recording_views.recorded import Recorded
 
@@ -27,10 +25,6 @@ _MANY_KERNELS = 20
 _COPY, _TO_HOST = "the copy to ", "the copy to the host"
 _CUDA_CALL = re.compile(r"cu(da)?[A-Z]")
 """In a real recording, a long call such as cudaMalloc: no preparation of data."""
-
-
-def _ns(waits: Iterable[Wait]) -> int:
-    return sum(wait.end_ns - wait.start_ns for wait in waits)
 
 
 def _by_device(recorded: Recorded) -> dict[int, list[Kernel]]:
@@ -73,8 +67,8 @@ def launch_bound(recorded: Recorded) -> list[Finding]:
         copies = [(one.host_ns, one.record.kind) for one in launched if isinstance(one.record, Transfer)]
         waits = [wait for wait in recorded.waits if wait.device == device and wait.name.startswith(_COPY)]
         back = [wait for wait in waits if wait.name.startswith(_TO_HOST)]
-        read = _ns(back) + sum(ns for ns, kind in copies if kind == "d2h")
-        copying = _ns(waits) + sum(ns for ns, _ in copies)
+        read = total_ns(back) + sum(ns for ns, kind in copies if kind == "d2h")
+        copying = total_ns(waits) + sum(ns for ns, _ in copies)
         found[device] = Finding(
             "launch_bound", f"The host keeps cuda:{device} waiting",
             f"cuda:{device} was busy {percent(busy, whole)} of the time: its {len(kernels):,} kernels ran for "

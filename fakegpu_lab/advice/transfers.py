@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeVar
 
-from fakegpu_lab.advice.finding import OFTEN, Finding
+from fakegpu_lab.advice.finding import OFTEN, Finding, total_ns
 from fakegpu_lab.formatting.units import duration, percent, several, size
 from fakegpu_lab.hardware.network.links import STAGED_BYTES
 
@@ -36,16 +36,12 @@ def _by_line(records: Iterable[_R]) -> dict[str, list[_R]]:
     return found
 
 
-def _ns(records: Iterable[Record]) -> int:
-    return sum(record.end_ns - record.start_ns for record in records)
-
-
 def sync_each_step(recorded: Recorded) -> list[Finding]:
     """A line in a loop makes the host wait for the device: ``loss.item()``, ``print(loss)``, ``.cpu()``, an ``if``."""
     found = []
     whole = recorded.ended_ns - recorded.began_ns
     for line, waits in _by_line(w for w in recorded.waits if not w.name.startswith(_TO_DEVICE)).items():
-        lost = _ns(waits)
+        lost = total_ns(waits)
         if len(waits) < OFTEN or lost < 0.01 * whole:
             continue
         found.append(Finding(
@@ -70,7 +66,7 @@ def tiny_transfers(recorded: Recorded) -> list[Finding]:
         if len(copies) < _MANY_COPIES or nbytes / len(copies) >= _TINY_BYTES:
             continue
         at_once = _host_copy_ns(recorded, copies[0], nbytes, pinned=bool(copies[0].pinned))
-        spent = _ns(copies)
+        spent = total_ns(copies)
         if at_once is None or spent < 2 * at_once:
             continue
         way = "to the device" if kind == "h2d" else "to the host"
@@ -103,9 +99,9 @@ def same_again(recorded: Recorded) -> list[Finding]:
         found.append(Finding(
             "same_again", "The same tensor is copied repeatedly",
             f"{what} went to the device in {times:,} copies, unchanged; the copies after the first took "
-            f"{duration(_ns(again))}.",
+            f"{duration(total_ns(again))}.",
             "Copy it once, before the loop, and keep the copy on the device.",
-            line, _ns(again),
+            line, total_ns(again),
         ))  # fmt: skip
     return found
 
@@ -116,10 +112,10 @@ def pageable_non_blocking(recorded: Recorded) -> list[Finding]:
     for line, waits in _by_line(w for w in recorded.waits if w.name == _PAGEABLE).items():
         found.append(Finding(
             "pageable_non_blocking", "non_blocking has no effect on pageable memory",
-            f"The host waited {duration(_ns(waits))} here in {several(len(waits), 'copy', 'copies')} that "
+            f"The host waited {duration(total_ns(waits))} here in {several(len(waits), 'copy', 'copies')} that "
             "should not have blocked.",
             "Pin the source: DataLoader(…, pin_memory=True), or tensor.pin_memory() once.",
-            line, _ns(waits),
+            line, total_ns(waits),
         ))  # fmt: skip
     return found
 
@@ -131,7 +127,7 @@ def unpinned_loader(recorded: Recorded) -> list[Finding]:
     whole = recorded.ended_ns - recorded.began_ns
     copies = (c for c in recorded.transfers if c.kind == "h2d" and c.pinned is False and c.nbytes > STAGED_BYTES)
     for line, batches in _by_line(copies).items():
-        spent = _ns(batches)
+        spent = total_ns(batches)
         if line in non_blocking or _distinct(batches) < OFTEN or spent < 0.02 * whole:
             continue
         each = [_host_copy_ns(recorded, copy, copy.nbytes, pinned=True) for copy in batches]

@@ -173,7 +173,8 @@ def _said(statement: ast.stmt, about: str) -> str:
 def _text(value: ast.expr) -> str:
     """A text as far as it stands there; empty if nothing of it does."""
     if isinstance(value, ast.JoinedStr):
-        return "".join(_text(part) if isinstance(part, ast.Constant) else "…" for part in value.values)
+        text = "".join(_text(part) if isinstance(part, ast.Constant) else "…" for part in value.values)
+        return text if text.strip("… ") else ""
     return str(value.value) if isinstance(value, ast.Constant) else ""
 
 

@@ -301,5 +301,6 @@ def instance(thing: Any, kind: type, **said: Unpack[Said]) -> bool:
     """Expect a value to be an instance of a type."""
     found, wanted = (one for one in (thing, kind) if isinstance(one, SeenType))
     what = f"{subject('the value')} is a {wanted.name}"
-    hint, article = _UNSET if found.name == "ellipsis" else "", "an" if found.name[:1] in "aeiouAEIOU" else "a"
+    hint = _UNSET if found.name == "ellipsis" else ""
+    article = "an" if found.name[:1] in "aeiouAEIOU" else "a"
     return report(said, met=wanted.names[0] in found.names, what=what, found=f"{article} {found.name}", hint=hint)

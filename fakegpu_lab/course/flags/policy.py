@@ -495,7 +495,10 @@ class _Cell(ast.NodeVisitor):
         yield from self._loading(node, path, name, named)
         given = allowed.COPIES_NAMES.get(path, len(node.args))
         starred = path in allowed.COPIES_NAMES and any(isinstance(one, ast.Starred) for one in node.args)
-        if {"assigned", "updated"} & set(named) or len(node.args) > given or starred:
+        into_others = path.endswith("update_wrapper") and not (
+            node.args and self._names.is_own(node.args[0], self._parameters)
+        )
+        if {"assigned", "updated"} & set(named) or len(node.args) > given or starred or into_others:
             yield f"copies attributes by their names ({name})"
         if name.startswith("parse_") and name.endswith("args"):
             into = [*node.args[1:2], *([named["namespace"]] if "namespace" in named else [])]
@@ -530,8 +533,6 @@ class _Cell(ast.NodeVisitor):
             )
         ):
             yield f"calls {ast.unparse(func)[:60]}, of what the answer did not make"
-        if path.endswith("update_wrapper") and not (node.args and self._names.is_own(node.args[0], self._parameters)):
-            yield f"copies attributes by their names ({name})"
         if name.endswith("_") and path and node.args:  # a module's function: torch.nn.init.zeros_(weight)
             yield self._change(node.args[0])
         if "out" in named:

@@ -17,7 +17,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -117,7 +117,7 @@ class Part:
     launches: list[Kernel] | None = None
     called: int = 0
 
-    @property
+    @cached_property
     def kernels(self) -> dict[str, str]:
         """The Triton kernels that it has, by name: their functions in Triton's language."""
         return {name: text[text.find("@triton.jit") :].strip() for name, text in _KERNEL.findall(self.source)}
@@ -252,10 +252,9 @@ def of(thing: Any) -> list[Compilation] | None:
 
 def breaks(kernels: Collection[str]) -> dict[str, str]:
     """Where graphs of the functions that launch these kernels break: the lines, as ``file:number``, and why."""
-    every = [known for names in _known.values() for known in names.values()]
     launching = [
         known
-        for known in every
+        for known in _every()
         if any(not part.kernels.keys().isdisjoint(kernels) for one in known for part in one.parts)
     ]
     return {line: why for known in launching for one in known for line, why in one.breaks}
@@ -265,8 +264,12 @@ def _with_code(owner: Any, name: str) -> list[Compilation]:
     """Compilations for another object or wrapper, which Dynamo uses for all that has the same code."""
     function = getattr(owner, name, None) if isinstance(owner, torch.nn.Module) else owner
     code = getattr(function, "__code__", None)
-    every = (known for names in _known.values() for known in names.values())
-    return next((known for known in every if known[0].code is code), [])
+    return next((known for known in _every() if known[0].code is code), [])
+
+
+def _every() -> Iterator[list[Compilation]]:
+    """The compilations of each function."""
+    return (known for names in _known.values() for known in names.values())
 
 
 def _compiled(thing: Any) -> Any:
@@ -448,8 +451,7 @@ def _note_parts(patches: Patches, module: Any) -> None:
 
 def _by_number(number: Any) -> Compilation | None:
     """The compilation of a graph whose backward pass is compiled when it is needed."""
-    every = (one for names in _known.values() for compilations in names.values() for one in compilations)
-    return next((one for one in every if one.number == str(number)), None)
+    return next((one for known in _every() for one in known if one.number == str(number)), None)
 
 
 def _recorded_once(part: Part, graph: Any, call: Callable[..., Any]) -> Callable[..., Any]:

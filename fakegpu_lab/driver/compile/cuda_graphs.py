@@ -163,7 +163,7 @@ def cudagraphify_impl(
             steps.begin()
         sizes = tuple(one for one in new_inputs if isinstance(one, int))
         if refused or sizes not in known:
-            known.setdefault(sizes, [])
+            known[sizes] = []
             steps.ran(None, traces, backward, inference)
             return model(new_inputs)
         captured = next((one for one in known[sizes] if one.fits(new_inputs)), None)

@@ -305,6 +305,8 @@ def test_what_one_check_defines_and_another_calls_stays_what_it_was(process: Pro
     process.check("def work(): return 3\nexpect.equal(work(), 'mine')")
     process.cell("def work(): return 4")
     assert saw(process.check("expect.equal(work(), 'mine')")) == [3]
+    process.cell("work = lambda: 5", "given")
+    assert saw(process.check("expect.equal(work(), 'mine')")) == [5], "the lesson gives it another meaning"
 
 
 def test_names_of_the_lesson_have_their_meaning_again(process: Process) -> None:

@@ -111,6 +111,8 @@ class _Runner:
             self.values.keep(job["source"], self.shell.user_ns)
             names = bound_names(job["source"], definitions_only=True)
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
+            for name in bound_names(job["source"]):
+                self.helpers.pop(name, None)  # from here on, it is the cell's
         tried = [self._observe_tried(one) for one in new]
         altered = [[0, name] for name in known.changed()]
         error = ran.error_before_exec or ran.error_in_exec
