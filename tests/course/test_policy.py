@@ -80,7 +80,15 @@ FLAGGED = {
     "a format string with a private name": "'{0._inner}'.format(torch.ones(1))",
     "a format string that is put together": "('{0.gi_fr' + 'ame}').format((x for x in ()))",
     "a format string by format_map": "'{x.__class__}'.format_map({'x': 1})",
+    "a library's traceback": "import rich.traceback",
+    "what pandas evaluates": "import pandas\npandas.core.computation.eval.eval('1')",
+    "a library's own helpers": "from plotly import optional_imports",
     "a private import": "from torch import _C",
+    "a private name of ours that a class of one's own has, too": "class A:\n    def f(self): return self._recorders\n"
+    "def g(x): return x._recorders",
+    "a private name of torch's that a class of one's own has, too": "class A:\n    def f(self): self._parameters = {}\n"
+    "def g(x): x._parameters",
+    "a private name of torch's in a field": "class A:\n    _backward_hooks = None\ndef g(x): return x._backward_hooks",
     "an import under a private name": "import torch as _torch\n_torch._C",
     "IPython's history": "_ih[-1]",
     "a star import of this package": "from fakegpu_lab import *",
@@ -251,6 +259,13 @@ HONEST = {
     "attributes by name, of its own": "class A:\n    def __init__(self, **given):\n"
     "        for name, value in given.items(): setattr(self, name, value)",
     "a counter on an own function": "def f(): f.calls += 1\nf.calls = 0",
+    "libraries of figures and tables": "import plotly.express as px, pandas as pd, matplotlib.pyplot as plt\n"
+    "from rich.table import Table\nfrom einops.layers.torch import Rearrange\nfrom scipy import stats\n"
+    "px.bar(pd.DataFrame({'a': [1]}), color_discrete_sequence=px.colors.qualitative.Plotly)\n"
+    "plt.cm.viridis(0.5); plt.rcParams['axes.grid'] = True; stats.norm.pdf(0)",
+    "private names of objects of one's own": "class Watch:\n    def __enter__(self):\n        self._parameters = 3\n"
+    "        return self\n    def same(self, other): return self._mine == other._mine\nwatch = Watch()\n"
+    "with Watch() as other: pass\nprint(watch._parameters, other._parameters)",
     "own private names": "_width = 3\ndef _helper(x): return x * _width\n_helper(2)",
     "an own class": "class A:\n    def __init__(self): self._x = 1; self.y = 2\na = A()\na.y = 3\na.z = a._x",
     "a context manager": "from contextlib import contextmanager\n@contextmanager\ndef timed():\n    yield\n"

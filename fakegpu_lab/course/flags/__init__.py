@@ -3,7 +3,8 @@
 `policy` reads a submission's cells without running them: `allowed` lists what an answer may use, `public` follows a
 path through the real modules, `names` knows what the cells' names stand for. In the submission's process, `tampering`
 detects whether it replaced functions that a check relies on, and `left_behind` what it left to act while a check runs.
-`shared` finds what ranks could pass data through without a message.
+`measured_memory` notices what an answer does to the memory that a check measures. `shared` finds what ranks could pass
+data through without a message.
 
 May import `course.cell_text`.
 """

@@ -69,6 +69,36 @@ PARTS = {
     nsolve oo pi pprint series simplify sin solve solveset sqrt summation symbols tan together zoo
     """
     ),
+    "einops": _words("asnumpy einsum layers pack parse_shape rearrange reduce repeat unpack"),
+    "matplotlib": _words(
+        """
+    animation cm collections colormaps colors dates figure gridspec image lines offsetbox patches pyplot rc rcParams
+    style ticker transforms use
+    """
+    ),
+    "mpl_toolkits": _words("axes_grid1 mplot3d"),
+    "opt_einsum": _words("contract contract_expression contract_path"),
+    "pandas": _words(
+        """
+    Categorical DataFrame Index IndexSlice Interval MultiIndex NA NaT RangeIndex Series Timedelta Timestamp concat
+    crosstab cut date_range describe_option factorize get_dummies isna isnull json_normalize melt merge notna notnull
+    option_context options pivot pivot_table qcut read_csv read_json read_table reset_option set_option timedelta_range
+    to_datetime to_numeric to_timedelta unique
+    """
+    ),
+    "plotly": _words("colors express graph_objects graph_objs offline subplots"),
+    "plotly.colors": _words("cyclical diverging hex_to_rgb qualitative sample_colorscale sequential"),
+    "einops.layers": frozenset({"torch"}),
+    "rich": _words("box columns console markdown panel print progress rule syntax table text tree"),
+    "scipy": _words("constants fft integrate interpolate linalg ndimage optimize signal sparse spatial special stats"),
+    "seaborn": _words(
+        """
+    barplot boxplot catplot color_palette countplot despine displot ecdfplot heatmap histplot jointplot kdeplot lineplot
+    lmplot pairplot pointplot regplot relplot scatterplot set_context set_palette set_style set_theme stripplot
+    swarmplot violinplot
+    """
+    ),
+    "tabulate": _words("tabulate simple_separated_format tabulate_formats"),
     "typing_extensions": _words(
         """
     Annotated Any Callable ClassVar Concatenate Final Generic Iterable Iterator List Dict Literal LiteralString Mapping
@@ -130,7 +160,7 @@ HIDDEN = _words(
     dataclasses.make_dataclass functools.singledispatch functools.singledispatchmethod logging.config
     logging.handlers typing.get_type_hints typing.ForwardRef typing.evaluate_forward_ref
     collections.abc.ByteString json.tool html.parser pandas.eval pandas.read_pickle pandas.read_hdf
-    accelerate.hooks networkx.drawing matplotlib.testing scipy.weave polars.sql_expr polars.SQLContext
+    matplotlib.style.core rich.console.get_ipython
     """
 )
 """Parts of allowed modules that run text, load code, or reach what is not theirs."""

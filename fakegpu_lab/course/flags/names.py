@@ -245,6 +245,16 @@ class Names:
             for one in ast.walk(value)
         )
 
+    def is_of_own_class(self, node: ast.expr) -> bool:
+        """Whether an expression is a name that only stands for objects of the notebook's own classes."""
+        made = self._bound.get(node.id, []) if isinstance(node, ast.Name) else [node]
+        functions = [one.func for one in made if isinstance(one, ast.Call)]
+        return (
+            bool(made)
+            and len(functions) == len(made)
+            and all(isinstance(one, ast.Name) and one.id in self.classes for one in functions)
+        )
+
     def is_own_attribute(self, name: str) -> bool:
         """Whether an attribute of that name holds only what the answer itself made, wherever it is set."""
         bound = self._attributes.get(name, [])

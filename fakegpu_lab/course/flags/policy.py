@@ -410,7 +410,7 @@ class _Cell(ast.NodeVisitor):
         if ast.unparse(node.value) == "super()" and self._self:
             return True
         own = node.attr in self._names.private and not self._names.path(node.value)
-        return own and node.attr not in ("_inner", "_buffer", "_recorder")
+        return own and (self._names.is_of_own_class(node.value) or node.attr not in public.taken_names())
 
     def _of_another(self, node: ast.Attribute) -> str:
         """A method that sets or reaches into its object, taken from its class: it could be given any object."""

@@ -7,21 +7,35 @@ Python's builtins, and ``torch.nn.functional.importlib`` not a part of torch. No
 from __future__ import annotations
 
 import importlib
-import sys
+import re
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fakegpu_lab.course.flags import allowed
 
-_FOLLOWED = frozenset({"torch", "numpy"})
-"""Libraries that the grader has loaded anyway; others are judged by their names alone."""
+_LOADED = frozenset({"torch", "numpy"})
+"""Libraries that the grader has loaded anyway."""
 _MISSING = object()
+_PRIVATE = re.compile(r"\b_\w+")
 
 
 def hidden_names(word: str) -> bool:
     """Whether a name is private: it begins with an underscore, and is no method that honest answers have."""
     return word.startswith("_") and word not in allowed.SPECIAL and word not in allowed.RECORDS
+
+
+@cache
+def taken_names() -> frozenset[str]:
+    """The private names that this package and torch's own classes have: on any object, they may mean these."""
+    import torch
+
+    package = Path(__file__).parents[2]
+    words = {word for file in package.rglob("*.py") for word in _PRIVATE.findall(file.read_text("utf-8"))}
+    things = [torch.Tensor, torch.nn.Module(), torch.optim.Optimizer, torch.autograd.Function, torch.Generator,
+              torch.UntypedStorage, torch.cuda.Stream, torch.cuda.Event, type(torch.ops)]  # fmt: skip
+    return frozenset(words.union(*map(dir, things)))
 
 
 @cache
@@ -35,7 +49,7 @@ def refused(path: str) -> bool:
         if hidden_names(word) or so_far in allowed.HIDDEN or (parts is not None and word not in parts):
             return True
         if thing is None:
-            if word in allowed.MODULE_NAMES:
+            if word in allowed.MODULE_NAMES and parts is None:
                 return True
             continue
         inside = _attribute(thing, word)
@@ -72,10 +86,15 @@ def star(module: str) -> dict[str, str]:
     return {word: one.__name__ if isinstance(one, ModuleType) else f"{module}.{word}" for word, one in inside.items()}
 
 
+@cache
 def _module(root: str) -> ModuleType | None:
-    if root not in allowed.MODULES | allowed.THREADS or not (root in sys.stdlib_module_names or root in _FOLLOWED):
+    """An allowed module; None if it is not installed here: then its names alone are judged."""
+    if root not in allowed.MODULES | allowed.THREADS:
         return None
-    return importlib.import_module(root)
+    try:
+        return importlib.import_module(root)
+    except Exception:  # whatever a library that is installed wrongly may raise
+        return None
 
 
 def _attribute(thing: Any, word: str) -> Any:
@@ -98,7 +117,7 @@ def _is_foreign(inside: Any, module: ModuleType, word: str, path: str) -> bool:
     home = getattr(inside, "__module__", None)
     if not isinstance(home, str):
         return False  # a number, a text, a function of C
-    if root in _FOLLOWED:
+    if root in _LOADED:
         return home.split(".")[0] not in (root, "builtins", "typing") or word in ("Any", "Callable", "cast")
     return public is not None or home.split(".")[0].lstrip("_") not in (root, "builtins", "", "sre", "functools")
 

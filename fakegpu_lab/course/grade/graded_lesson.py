@@ -66,6 +66,8 @@ class GradedLesson(BaseModel):
         The assignment's name, and its notebook's without ``.ipynb``.
     shown
         The source of every other code cell of the lesson: students may change these.
+    raising
+        The sources of those cells that are meant to end with an error.
     files
         The lesson's other files, by relative path: they replace a submission's.
     solved
@@ -88,6 +90,7 @@ class GradedLesson(BaseModel):
     notebook: str
     cells: list[LessonCell]
     shown: list[str]
+    raising: list[str] = []
     exercises: dict[str, About]
     allow: list[str]
     files: dict[str, bytes]
@@ -114,12 +117,17 @@ class GradedLesson(BaseModel):
 
     @property
     def read(self) -> set[str]:
-        """Names that the lesson's own cells make and its checks read."""
-        return read_names((cell.source for cell in self.cells if cell.check), self._given, self._answers)
+        """Names that the lesson's own cells make, or one of its checks, and that checks read."""
+        return read_names((cell.source for cell in self.cells if cell.check), self._made, self._answers)
 
     def read_by(self, check: str) -> frozenset[str]:
         """Those that one check reads."""
-        return _read_in(check, tuple(self._given), tuple(self._answers))
+        return _read_in(check, tuple(self._made), tuple(self._answers))
+
+    @property
+    def _made(self) -> list[str]:
+        """What makes the names that a check reads: the lesson's own cells, and its checks, each for those after it."""
+        return self._given + [cell.source for cell in self.cells if cell.check]
 
     @property
     def _answers(self) -> list[str]:
@@ -181,6 +189,7 @@ def load(folder: Path) -> GradedLesson:
         notebook=notebooks[0].stem,
         cells=cells,
         shown=[cell.source.strip() for cell in source.cells if cell.cell_type == "code" and not _is_marked(cell)],
+        raising=[cell.source.strip() for cell in source.cells if "raises-exception" in cell.metadata.get("tags", [])],
         exercises={
             one.id: About(
                 title=one.title, points=one.points, hints=len(one.hints), right=[other.code for other in one.right]

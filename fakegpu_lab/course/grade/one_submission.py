@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.source import bound_names
 from fakegpu_lab.course.flags.files import COMPILED
+from fakegpu_lab.course.flags.measured_memory import PHRASES
 from fakegpu_lab.course.flags.policy import UNREADABLE
 from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.examiner import Examiner
@@ -128,10 +129,12 @@ def _run(
     outcome.cells = [CellOutcome(id=cell.id, kind=cell.kind, source=cell.visible, ran=False) for cell in repaired.cells]
     checks = {check.grade_id: check for check in outcome.checks}
     flags: set[str] = set()
-    policy = lesson.policy([path.removesuffix(".py") for path in submission.files if path.endswith(".py")])
+    modules = [path.removesuffix(".py") for path in submission.files if path.endswith(".py")]
+    policy = lesson.policy(modules)
     brought = {path: text for path, text in submission.files.items() if "__pycache__" not in PurePosixPath(path).parts}
     flags |= _suspicious_files(policy, {path: text for path, text in brought.items() if path not in lesson.files})
     flags |= _suspicious(policy, repaired, lesson.read_by)
+    failures = set[str]()
     files = {**brought, **lesson.files}
     about: dict[str, Any] = {"given": list(lesson.files), "read": sorted(lesson.read), "allow": lesson.allow}
     about["texts"] = sorted(policy.texts)
@@ -154,8 +157,10 @@ def _run(
                     outcome.notes += _missing_modules(cell.id, message["outputs"])
                 if cell.answer and not outcome.reason:
                     outcome.reason = _no_python(cell.id, message["outputs"])
-                if cell.kind == "locked" and (failed := _failed(message["outputs"])):
-                    outcome.notes.append(f"the lesson's own cell {cell.id} failed: {failed}")
+                if cell.kind in ("given", "locked") and (failed := _failed(message["outputs"])):
+                    failures |= {cell.id} if cell.source.strip() not in lesson.raising else set()
+                    if cell.kind == "locked":
+                        outcome.notes.append(f"the lesson's own cell {cell.id} failed: {failed}")
                 if message.get("unreadable"):
                     flags.discard(f"{cell.id}: {UNREADABLE}")
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
@@ -170,6 +175,8 @@ def _run(
                         checks[cell.id].wrong = ["it did not finish"]
     except EndedError as end:
         outcome.status, outcome.reason = end.status, f"{end.reason}, in {shown.id}"  # type: ignore[assignment]
+    if failures:
+        flags |= _suspicious(lesson.policy(modules), repaired, lesson.read_by, frozenset(failures))
     outcome.peak_bytes = sandbox.peak_bytes
     outcome.processor_seconds = round(sandbox.spent.processor, 2)
     outcome.asleep_seconds = round(sandbox.spent.asleep, 2)
@@ -178,13 +185,26 @@ def _run(
     return altered
 
 
-def _suspicious(policy: Policy, repaired: repair.Repaired, read_by: Callable[[str], frozenset[str]]) -> set[str]:
-    """What the policy finds in a submission's own cells, with their places; `read_by` says what a check reads."""
+def _suspicious(
+    policy: Policy,
+    repaired: repair.Repaired,
+    read_by: Callable[[str], frozenset[str]],
+    failed: frozenset[str] = frozenset(),
+) -> set[str]:
+    """What the policy finds in a submission's own cells, with their places.
+
+    Parameters
+    ----------
+    read_by
+        Says what a check reads.
+    failed
+        The lesson's own cells that ended with an error: the names that they bind keep what the student gave them.
+    """
     policy.look_ahead(cell.source for cell in repaired.cells if cell.kind == "student")
     later, vain = set[str](), list[set[str]]()
     for cell in reversed(repaired.cells):  # to change a name is in vain if it is made again before a check reads it
         vain.append(set(later))
-        later |= bound_names(cell.source) if cell.kind in ("given", "locked") else set()
+        later |= bound_names(cell.source) if cell.kind != "student" and cell.id not in failed else set()
         later -= read_by(cell.source) if cell.kind == "check" else set()
     return {
         f"{cell.id}: {found}"
@@ -225,11 +245,13 @@ def _flags_of_file(policy: Policy, text: bytes) -> list[str]:
 
 
 def _seen_by_check(cell: str, message: dict[str, Any]) -> Iterator[tuple[str, int, str]]:
-    """What the submission's process says of values that changed in place, and of work for show."""
+    """What the submission's process says of values that changed in place, work for show, and measured memory."""
     for number, name in message.get("altered", []):
         yield cell, int(number), f"changed {str(name)[:60]} in place, which the check uses"
     for number in message.get("for_show", []):
         yield cell, int(number), f"statement {int(number)} of the check counts work whose results nothing uses"
+    for number, what in message.get("memory", []):
+        yield cell, int(number), PHRASES[what].format(int(number))
 
 
 def _tampered(message: dict[str, Any], kind: str) -> list[str]:

@@ -115,6 +115,29 @@ def test_points_of_checks_and_answers_for_a_person(answers: dict[str, dict[str, 
     assert [(shown.id, shown.ran) for shown in outcome.cells] == [(one.grade_id, True) for one in CELLS[:-1]]
 
 
+def test_names_of_a_cell_of_the_lesson_that_fails_stay_the_student_s(answers: dict[str, dict[str, Any]]) -> None:
+    made = cell("made", "weights = compute(x)")
+    raising = cell("raising", "weights = 1 / 0", locked=False)
+    reading = cell("late-check", "assert weights", grade=True, points=1)
+    lesson = LESSON.model_copy(update={"cells": [*CELLS[:3], made, reading], "raising": [raising.source]})
+    mine = handed_in(move="weights = 3\nx = 1")
+    flag = "move: gives weights, which the check reads, another value"
+    assert flag not in grade(mine, lesson, Limits(), []).flags
+    answers["made"] = {"outputs": [{"output_type": "error", "ename": "TypeError", "evalue": "no"}]}
+    assert flag in grade(mine, lesson, Limits(), []).flags
+    lesson = lesson.model_copy(update={"raising": [made.source]})
+    assert flag not in grade(mine, lesson, Limits(), []).flags, "it fails for everybody"
+
+
+def test_what_an_answer_does_to_measured_memory_is_flagged_unless_the_solution_does_it(
+    answers: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers["move-check"] = {"has_value": True, "score": 2.0, "memory": [[1, "freed"], [2, "reset"]]}
+    solution = ("move-check", 2, "reset the peak of the memory, while statement 2 ran")
+    monkeypatch.setattr(one_submission, "_altered_by_solutions", lambda *_: ({solution}, set()))
+    assert graded().flags == ["move-check: freed memory from before the check, while statement 1 ran", "seen"]
+
+
 def test_an_answer_that_was_not_written(answers: dict[str, dict[str, Any]]) -> None:
     outcome = graded(handed_in(why=" Because. ", late="y = 1"))
     assert points(outcome)[2] == 0.0

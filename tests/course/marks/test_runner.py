@@ -364,6 +364,14 @@ def test_values_that_the_lesson_made_and_a_check_reads(process: Process) -> None
     assert process.check(source)["left"] == [], "it was too large to be kept"
 
 
+def test_values_that_one_check_makes_for_another(process: Process) -> None:
+    process.check("rows = 8\ndata = [1]\nexpect.equal(rows, 'mine')", visible="rows = 8\ndata = [1]")
+    process.cell("rows *= 4\ndata.append(2)")
+    message = process.check("expect.equal([rows, data], 'mine')")
+    assert sorted(message["left"]) == [f"{name}, which the lesson made, had been changed" for name in ("data", "rows")]
+    assert saw(message) == [["list", [8, ["list", [1]]]]]
+
+
 def test_what_a_check_makes_visibly_stays(process: Process) -> None:
     process.check("shown = 5\nhidden = 6\nexpect.equal(shown, 'mine')", visible="shown = 5")
     assert process.cell("print(shown, 'hidden' in dir())")["outputs"][0]["text"] == "5 False\n"

@@ -26,7 +26,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.source import bound_names, transformed
-from fakegpu_lab.course.flags import files, given_values, left_behind, tampering
+from fakegpu_lab.course.flags import files, given_values, left_behind, measured_memory, tampering
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, capture, drain, frames, start
 from fakegpu_lab.user_code.frames import steps, walk
@@ -83,6 +83,8 @@ class _Runner:
         self.bound: dict[str, Any] = {}  # what locked cells imported or defined
         self.helpers: dict[str, Any] = {}  # functions and classes that checks define, and later ones may call
         self.lesson = set[str]()  # the names of the lesson's own cells, as IPython compiles them
+        self.memory = measured_memory.MeasuredMemory(self.lesson)
+        self.memory.close()
         self.observation: Any = None  # the check that is running, with its names, and those before it
         self.names, self.before, self.fixed = dict[str, Any](), dict[str, Any](), dict[str, Any]()
         self.asked: list[str] = []  # names that answers are to give a value
@@ -146,7 +148,9 @@ class _Runner:
         self.names, self.before = names, dict(names)
         self.fixed = {name: names[name] for name in self.bound if name in names}
         self.made, self.statements, self.asked = set(self.read), itertools.count(1), job["given_by_solution"]
-        self.observation = self._observation(names, attempt, f"<check {job['id']}>", tell)
+        self.observation = self._observation(names, attempt, f"{measured_memory.OF_CHECKS}{job['id']}>", tell)
+        self.memory.close()  # of a check that was interrupted
+        self.memory = measured_memory.MeasuredMemory(self.lesson)
         return {"left": found, "restored": restored, "rebound": rebound, "has_value": False}
 
     def statement(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -161,11 +165,14 @@ class _Runner:
             self.made.add(name)
         self.observation.changed([name for name, value in self.fixed.items() if self.names.get(name) is not value])
         for_show = [number] if self.observation.only_for_show else []
-        return {"ran": True, "altered": [[number, name] for name in altered], "for_show": for_show}
+        memory = [[number, what] for what in self.memory.noticed()]
+        about = {"altered": [[number, name] for name in altered], "for_show": for_show, "memory": memory}
+        return {"ran": True, **about}
 
     def end_of_check(self, job: dict[str, Any]) -> dict[str, Any]:
         """Let the notebook have what the check's visible lines made; remove what was left behind."""
         notebook, names, result = self.shell.user_ns, self.names, dict[str, Any]()
+        self.memory.close()
         try:
             own = {
                 (kind.__qualname__, attribute)
@@ -190,6 +197,7 @@ class _Runner:
                 notebook[name] = names[name]
                 if isinstance(names[name], (FunctionType, type)):
                     self.helpers[name] = names[name]
+        self.values.keep(job["visible"], notebook)
         result["left"] = result.get("left", []) + self.left_behind.disarm()
         result["restored"] = self.pristine.restore()
         self.surroundings.keep()

@@ -1,0 +1,106 @@
+"""Inside a submission's process: what an answer does to the memory that a check measures, beside using it.
+
+An answer that frees what was in use before the check makes differences too small, and one that resets the peak hides
+what it took. While a check runs, the allocators of its cards notice both. What Python's young garbage collections free
+is not counted: they may come at any moment.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fakegpu_lab.course.flags import tampering
+from fakegpu_lab.hardware.allocator.blocks import ALLOCATED, SHARED
+from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
+from fakegpu_lab.user_code.frames import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fakegpu_lab.hardware.allocator.blocks import Block
+
+OF_CHECKS = "<check "
+"""How the file names of checks begin."""
+LEAST = 2**20
+"""Bytes that are worth a flag."""
+PHRASES = {
+    "freed": "freed memory from before the check, while statement {} ran",
+    "reset": "reset the peak of the memory, while statement {} ran",
+}
+
+
+class MeasuredMemory:
+    """The memory of the current machine while a check runs; `close` it at the check's end.
+
+    Parameters
+    ----------
+    lesson
+        The files of the lesson's own cells: what their functions do, the check wants.
+    """
+
+    def __init__(self, lesson: set[str]) -> None:
+        from fakegpu_lab import session
+
+        self._lesson = lesson
+        self._freed, self._reset, self._collecting = 0, False, False
+        self._allocators = [card.allocator for card in (session.machine().cards if session.enabled() else [])]
+        for allocator in self._allocators:
+            blocks = (block for segment in allocator.segments.values() for block in segment.blocks())
+            _held.update((id(block), block) for block in blocks if block.state in (ALLOCATED, SHARED))
+            allocator.__class__ = _Reporting
+        _watching[:] = [self]
+        gc.callbacks.append(self._collects)
+
+    def noticed(self) -> list[str]:
+        """Which of `PHRASES` are true since the last call."""
+        found = [*(["freed"] if self._freed >= LEAST else []), *(["reset"] if self._reset else [])]
+        self._freed, self._reset = 0, False
+        return found
+
+    def close(self) -> None:
+        """Let the allocators be as they were."""
+        for allocator in self._allocators:
+            allocator.__class__ = CachingAllocator
+        _watching.clear()
+        _held.clear()
+        if self._collects in gc.callbacks:
+            gc.callbacks.remove(self._collects)
+
+    def frees(self, block: Block) -> None:
+        """A block from before the check is freed."""
+        if not self._collecting and any(self._answers()):
+            self._freed += block.size
+
+    def resets(self) -> None:
+        """The peak is reset."""
+        self._reset |= next(self._answers(), False)
+
+    def _answers(self) -> Iterator[bool]:
+        """For each frame of cells and checks, the innermost first: whether it is an answer's."""
+        for frame in walk(sys._getframe()):
+            if not tampering.trusted(frame.f_code):
+                file = frame.f_code.co_filename
+                yield not (file.startswith(OF_CHECKS) or file in self._lesson)
+
+    def _collects(self, phase: str, about: dict[str, Any]) -> None:
+        self._collecting = phase == "start" and about["generation"] < 2
+
+
+_held: dict[int, Block] = {}
+_watching: list[MeasuredMemory] = []
+
+
+class _Reporting(CachingAllocator):
+    __slots__ = ()
+
+    def free(self, block: Block) -> None:
+        if _held.pop(id(block), None) is not None and _watching:
+            _watching[0].frees(block)
+        super().free(block)
+
+    def reset_peak(self) -> None:
+        if _watching:
+            _watching[0].resets()
+        super().reset_peak()

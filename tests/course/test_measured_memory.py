@@ -1,0 +1,68 @@
+"""What an answer does to the memory that a check measures, beside using it, is noticed."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import fakegpu_lab as lab
+from fakegpu_lab.course.flags.measured_memory import MeasuredMemory
+from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BEFORE = """
+import gc, torch
+held = [torch.ones(2**20, device="cuda")]
+small = [torch.ones(8, device="cuda")]
+loop = [torch.ones(2**20, device="cuda")]
+loop.append(loop)
+def frees(): held.clear()
+def frees_little(): small.clear()
+def frees_and_takes(): held[0] = None; held[0] = torch.ones(2**20, device="cuda")
+def its_own(): x = torch.ones(2**20, device="cuda"); del x; return torch.ones(2**20, device="cuda")
+def resets(): torch.cuda.reset_peak_memory_stats()
+def collects(): del loop[:1]; gc.collect()
+def measures(answer): torch.cuda.reset_peak_memory_stats(); before = torch.cuda.memory_allocated(); answer()
+"""
+LESSON = "def called(answer): torch.cuda.reset_peak_memory_stats(); answer()"
+
+
+@pytest.fixture
+def names() -> Iterator[dict[str, Any]]:
+    lab.enable("a100")
+    names: dict[str, Any] = {}
+    exec(compile(BEFORE, "<cell 3>", "exec"), names)
+    exec(compile(LESSON, "<cell 2>", "exec"), names)
+    yield names
+    lab.disable()
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("frees()", ["freed"]),
+        ("frees_and_takes()", ["freed"]),
+        ("collects()", ["freed"]),
+        ("called(frees)", ["freed"]),
+        ("frees_little()", []),
+        ("its_own()", []),
+        ("called(its_own)", []),
+        ("held = 3", []),
+        ("resets()", ["reset"]),
+        ("called(resets)", ["reset"]),
+        ("torch.cuda.reset_peak_memory_stats()", []),
+    ],
+)
+def test_what_an_answer_frees_or_resets_is_noticed(names: dict[str, Any], statement: str, found: list[str]) -> None:
+    memory = MeasuredMemory({"<cell 2>", __file__})
+    exec(compile(statement, "<check one-check>", "exec"), names)
+    assert memory.noticed() == found
+    exec(compile(statement, "<check one-check>", "exec"), names)
+    assert "freed" not in memory.noticed(), "it is freed only once"
+    memory.close()
+    assert type(lab.machine().cards[0].allocator) is CachingAllocator
+    assert not [one for one in gc.callbacks if getattr(one, "__self__", None) is memory]
