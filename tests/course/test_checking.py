@@ -86,7 +86,25 @@ def test_what_a_check_draws_is_no_part_and_no_seed_makes_it_known() -> None:
 def test_a_part_that_looked_at_nothing_is_not_met() -> None:
     only = part("for one in things:\n    expect.equal(one, 1)", {"things": []})
     assert not only.met
-    assert "nothing" in only.found
+    assert only.found == "nothing to compare"
+    only = part("fits = first and expect.at_most(3, 4, what='it fits')", {"first": False})
+    assert (only.met, only.what, only.found) == (False, "it fits", "it counts once the lines above pass")
+
+
+def test_names_of_the_check_s_own_are_no_line_of_the_answer() -> None:
+    source = "work = 3\nx = [work]\ndef f():\n    rank = 1\n    return rank"
+    attempt = Attempt("first-move", name="solution.py", tree=ast.parse(source))
+    assert part("expect.equal(x, 1)", {"x": [3]}, attempt=attempt).line == "solution.py:2"
+    assert part("expect.equal([2 for rank in range(2)], 1)", attempt=attempt).line == ""
+    assert part("expect.equal(f(), 2)", {"f": lambda: 1}, attempt=attempt).line == "", "a def says nothing"
+    assert part("work = 2\nexpect.equal(work, 1)", attempt=attempt).line == ""
+
+
+def test_a_part_of_two_expectations_says_the_last_that_is_met() -> None:
+    source = "expect.true(right, 'right') and expect.at_most(2, 4, unit='ms', what='fast')"
+    assert (part(source, {"right": True}).what, part(source, {"right": False}).what) == ("fast", "right")
+    only = part("expect.at_most(float('inf'), 4)")
+    assert (only.met, only.found) == (False, "it was not measured")
 
 
 def test_a_title_that_asks_is_not_followed_by_a_colon() -> None:

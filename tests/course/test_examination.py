@@ -211,7 +211,7 @@ def test_a_statement_that_failed_earns_nothing_whatever_it_says() -> None:
 def test_a_part_that_reports_nothing_earns_nothing() -> None:
     check = Check("for one in losses: expect.true(one < 3, 'small')", {"losses": []})
     (part,) = check.judged().record.parts
-    assert (part.met, part.found) == (False, "nothing")
+    assert (part.met, part.found) == (False, "nothing to compare")
 
 
 @pytest.mark.usefixtures("gpus")

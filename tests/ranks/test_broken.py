@@ -206,6 +206,20 @@ def test_another_shape() -> None:
     )
 
 
+def test_parts_of_an_all_to_all_that_do_not_match() -> None:
+    def program() -> None:
+        rows = 2 + dist.get_rank()
+        dist.all_to_all_single(torch.empty(2 * rows, 3, device="cuda"), torch.ones(2 * rows, 3, device="cuda"))
+
+    said = message(program)
+    contains(
+        said,
+        "Rank 1 expects 9 elements from rank 0, which sends it 6. Rank 0 expects 6 elements from rank 1, which sends it 9.",
+        "What rank i receives from rank j must be as large as what rank j sends to rank i.",
+    )
+    assert "same size" not in said
+
+
 def test_another_dtype() -> None:
     def program() -> None:
         dist.all_reduce(ones(dtype=torch.float16 if dist.get_rank() else torch.float32))

@@ -78,7 +78,7 @@ def run(
     told: list[tuple[Part, list[Outcome]]] = []
     stderr = io.StringIO()
     if attempt is None or not (attempt.unsolved or attempt.unreadable):
-        check = RunningCheck(attempt, file)
+        check = RunningCheck(attempt, file, own=statements.bound_in(todo))
         with running(check, stderr):
             told = [(part, run_part(part, check, names)) for part in todo]
     return result(todo, told, attempt, stderr.getvalue(), exercise=exercise, title=title, points=points, hints=hints)
@@ -205,11 +205,12 @@ def _loaded(statement: ast.stmt) -> set[str]:
 
 
 def _record(part: Part, outcomes: list[Outcome], show: Callable[[str], tuple[str, str]]) -> PartRecord:
-    """A part is met if every outcome is; the record describes the first that is not."""
+    """A part is met if every outcome is; the record describes the first that is not, else the last."""
     if not outcomes:
-        what = "There is something to check"
-        outcomes = [Outcome(met=False, what=what, found="nothing")]
-    worst = next((one for one in outcomes if not one.met), outcomes[0])
+        follows = any(isinstance(node, ast.BoolOp) for node in ast.walk(part.statement))  # first and expect.equal(…)
+        found = "it counts once the lines above pass" if follows else "nothing to compare"
+        outcomes = [Outcome(met=False, what=describe(part.statement), found=found)]
+    worst = next((one for one in outcomes if not one.met), outcomes[-1])
     label, code = show(worst.line)
     credit = min(one.credit for one in outcomes)
     return PartRecord(

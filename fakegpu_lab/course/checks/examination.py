@@ -83,6 +83,7 @@ class Examination:
 
     def __init__(self, source: str, *, gpus: bool) -> None:
         self.parts = statements.parts(source)
+        self._own = statements.bound_in(self.parts)
         self._texts = [statements.alone(part.statement, source) for part in self.parts]
         random, style = Random(secrets.token_bytes(16)), canaries.Style(_tree(source))
         self.canaries: dict[int, Canary] = {}
@@ -186,7 +187,7 @@ class Examination:
             _take_constants(call, name, data)
         except (ValueError, AttributeError, TypeError) as error:
             raise TamperedError("what the check reported cannot be read") from error
-        running = RunningCheck(tried.attempt if tried else None, "", part.statement, function=name, call=call)
+        running = RunningCheck(tried.attempt if tried else None, "", part.statement, self._own, function=name, call=call)
         bound = SIGNATURES[name].bind_partial()
         with _JUDGING:
             outcome.begin(running)

@@ -40,6 +40,14 @@ class Part:
     names: dict[str, Any] | None = None
 
 
+def bound_in(parts: list[Part]) -> frozenset[str]:
+    """The names that a check binds, also within its functions and comprehensions."""
+    nodes = [node for part in parts for node in ast.walk(part.statement)]
+    found = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    found |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return frozenset(found | {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))})
+
+
 def parts(source: str) -> list[Part]:
     """Read a check's source: its statements, and what each is worth.
 

@@ -117,9 +117,12 @@ class _OwnWords:
 def _lines(tree: ast.Module, name: str) -> list[int]:
     """The lines that bind a name, at the top level or, if none does, in functions; and those that call its methods.
 
-    ``model.to("cuda")`` does not assign `model`, but it is the last thing that happened to it.
+    ``model.to("cuda")`` does not assign `model`, but it is the last thing that happened to it. Where a function or a
+    class is defined says nothing of what it does.
     """
     inner = [one for one in ast.walk(tree) if isinstance(one, DEFINITIONS)]
+    if any(one.name == name for one in inner if one in tree.body):
+        return []
     found = [line for bound, line in bindings(tree) if bound == name]
     found = found or [line for one in inner for part in one.body for bound, line in bindings(part) if bound == name]
     for node in ast.walk(tree):

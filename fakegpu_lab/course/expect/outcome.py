@@ -113,6 +113,8 @@ class RunningCheck:
         What the student's cell did; None if it has not run.
     file, statement
         The check's file name, and the part that is running.
+    own
+        Names that the check itself binds, also within functions and comprehensions: they are not the student's.
     outcomes
         The outcomes of that part so far.
     trace
@@ -141,6 +143,7 @@ class RunningCheck:
     attempt: Attempt | None
     file: str
     statement: ast.stmt | None = None
+    own: frozenset[str] = frozenset()
     outcomes: list[Outcome] = field(default_factory=list)
     trace: Trace | None = None
     run_error: BaseException | None = None
@@ -224,7 +227,7 @@ def student_line() -> str:
     call = check.expect_call()
     names: Iterable[ast.AST] = ast.walk(call) if call is not None else ()
     for node in names:
-        if isinstance(node, ast.Name) and node.id != "expect":
+        if isinstance(node, ast.Name) and node.id != "expect" and node.id not in check.own:
             line = check.attempt.made(node.id)
             if line:
                 return line

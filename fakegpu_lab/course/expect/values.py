@@ -231,14 +231,15 @@ def plain_number(found: Any) -> Any:
 
 @expectation()
 def at_most(found: float, limit: float, *, unit: str = "", **said: Unpack[Said]) -> bool:
-    """Expect a number to be at most `limit`."""
+    """Expect a number to be at most `limit`. An infinite one stands for what a check has not measured."""
     found = plain_number(found)
     if not isinstance(found, (int, float)):
         return report(said, met=False, what=f"{subject('it')} is a number", found=value(found), hint=_UNSET)
     text = f"{limit:g} {unit}".strip()
     what = f"{subject('it')} is at most {text}"
     expected = "" if text in said.get("what", what) else f"at most {text}"
-    return report(said, met=found <= limit, what=what, expected=expected, found=f"{found:g} {unit}".strip())
+    text = f"{found:g} {unit}".strip() if found != math.inf else "it was not measured"
+    return report(said, met=found <= limit, what=what, expected=expected, found=text)
 
 
 @expectation()
@@ -254,7 +255,7 @@ def choice(
     right
         The right answer, or its `digest`, so that students cannot read it in the notebook.
     because
-        By wrong answer, what is wrong with it.
+        By wrong answer, what is wrong with it; "" stands for all that are not listed.
     salt
         The salt that the digest was made with.
     """
@@ -262,7 +263,7 @@ def choice(
     hidden = _DIGEST.fullmatch(right) is not None  # it can be read in the check, and must not be the answer
     met = digest(given, salt) == right if hidden else given == right.lower()
     described = value(answer) if answer is not Ellipsis else "no answer yet"
-    hint = _UNSET if answer is Ellipsis else (because or {}).get(given, "")
+    hint = _UNSET if answer is Ellipsis else (because or {}).get(given, (because or {}).get("", ""))
     return report(said, met=met, what=f"{subject('the answer')} is the right one", found=described, hint=hint)
 
 

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from fakegpu_lab.ranks.collectives.operation import Operation
 
 _ROOTED = frozenset(("BROADCAST", "REDUCE", "GATHER", "SCATTER"))
-_ADVICE = (
-    "All ranks of a group must call the same operations in the same order, with tensors of the same size and dtype. "
-    "On real GPUs this program hangs, or continues with wrong numbers."
-)
+_ALL_TO_ALL = ("ALLTOALL", "ALLTOALL_BASE")
+_ADVICE = "All ranks of a group must call the same operations in the same order, with tensors of the same size and dtype. "
+_ON_REAL_GPUS = "On real GPUs this program hangs, or continues with wrong numbers."
 
 
 def check(operation: Operation, slot: dict[int, Operation]) -> None:
@@ -110,7 +109,7 @@ def _sizes(one: Operation, other: Operation) -> tuple[list[int], list[int]]:
             [one.inputs[0].numel(), one.outputs[other.rank].numel()],
             [other.outputs[one.rank].numel(), other.inputs[0].numel()],
         )
-    if one.kind in ("ALLTOALL", "ALLTOALL_BASE"):
+    if one.kind in _ALL_TO_ALL:
         (sent, kept), (their_sent, their_kept) = _parts(one), _parts(other)
         return [sent[other.rank], kept[other.rank]], [their_kept[one.rank], their_sent[one.rank]]
     if one.kind in ("SCATTER", "GATHER"):
@@ -176,8 +175,22 @@ def _mismatch(one: Operation, other: Operation, differs: list[tuple[str, str, st
         f"{fingerprint(one)}, but Rank {other.global_rank} is running collective: {fingerprint(other)}."
         f"Collectives differ in the following aspects: {aspects}\n\n"
         f"In {where}, rank {other.global_rank} calls {other} ({quoted(other.line)}), "
-        f"rank {one.global_rank} {one} ({quoted(one.line)}).\n{_condition(one, other)}{_ADVICE}"
+        f"rank {one.global_rank} {one} ({quoted(one.line)}).\n{_condition(one, other)}{_unequal_parts(one, other) or _ADVICE}{_ON_REAL_GPUS}"
     )
+
+
+def _unequal_parts(one: Operation, other: Operation) -> str:
+    """What is sent between two ranks of an all-to-all and not expected so; empty if that is not what differs."""
+    if one.kind != other.kind or one.kind not in _ALL_TO_ALL:
+        return ""
+    said = [
+        f"Rank {receiver.global_rank} expects {kept:,} elements from rank {sender.global_rank}, which sends it {sent:,}. "
+        for receiver, sender in ((one, other), (other, one))
+        for kept, sent in ((_parts(receiver)[1][sender.rank], _parts(sender)[0][receiver.rank]),)
+        if kept != sent
+    ]
+    rule = "What rank i receives from rank j must be as large as what rank j sends to rank i. "
+    return "".join(said) + rule if said else ""
 
 
 def _condition(*calls: Operation) -> str:
