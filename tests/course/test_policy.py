@@ -80,6 +80,9 @@ FLAGGED = {
     "a format string with a private name": "'{0._inner}'.format(torch.ones(1))",
     "a format string that is put together": "('{0.gi_fr' + 'ame}').format((x for x in ()))",
     "a format string by format_map": "'{x.__class__}'.format_map({'x': 1})",
+    "a method of a tensor that the answer made": "out = torch.ones(3)\nout.detach = lambda: torch.zeros(3)",
+    "a method of a tensor, by its name": "out = torch.ones(3)\nsetattr(out, 'std', lambda: 1)",
+    "a method of a function, copied": "def f(): pass\nf.detach = 3",
     "a library's traceback": "import rich.traceback",
     "what pandas evaluates": "import pandas\npandas.core.computation.eval.eval('1')",
     "a library's own helpers": "from plotly import optional_imports",
@@ -259,6 +262,8 @@ HONEST = {
     "attributes by name, of its own": "class A:\n    def __init__(self, **given):\n"
     "        for name, value in given.items(): setattr(self, name, value)",
     "a counter on an own function": "def f(): f.calls += 1\nf.calls = 0",
+    "attributes of one's own classes that are called as a tensor's methods": "class Stats:\n"
+    "    def __init__(self): self.size, self.mean = 3, 2\nstats = Stats()\nstats.max = 4\nsetattr(stats, 'sum', 3)",
     "libraries of figures and tables": "import plotly.express as px, pandas as pd, matplotlib.pyplot as plt\n"
     "from rich.table import Table\nfrom einops.layers.torch import Rearrange\nfrom scipy import stats\n"
     "px.bar(pd.DataFrame({'a': [1]}), color_discrete_sequence=px.colors.qualitative.Plotly)\n"

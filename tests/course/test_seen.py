@@ -242,6 +242,28 @@ def test_a_check_does_not_compute_with_a_tensor_that_answers_for_itself(gpus: No
         assert "defines its own __torch_function__" in part.found
 
 
+def test_a_tensor_with_a_method_of_its_own_is_not_compared(gpus: None) -> None:
+    for lying in (torch.zeros(2), torch.zeros(2).cuda(), torch.nn.Parameter(torch.zeros(2))):
+        lying.note = lambda: 3  # type: ignore[union-attr]
+        assert comparable(lying) is lying
+        lying.detach = lambda: torch.ones(2)  # type: ignore[union-attr]
+        with pytest.raises(TypeError, match="this tensor has a method detach of its own"):
+            genuine(lying)
+        assert isinstance(seen(lying), Opaque)
+    assert sent(torch.nn.ParameterList([lying])).tensors[0][1].values.tolist() == [0.0, 0.0], "of a Parameter"
+
+
+def test_a_module_with_a_method_of_its_own_is_noted() -> None:
+    check, layer = RunningCheck(None, ""), torch.nn.Linear(1, 1)
+    layer.parameters = list  # type: ignore[method-assign]
+    begin(check)
+    try:
+        asked(layer, "weight"), asked(layer, "parameters")
+    finally:
+        end(check)
+    assert check.answered == [(torch.nn.Linear, "parameters")]
+
+
 def test_a_tensor_that_is_too_large_is_sent_without_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "LARGEST", 16)
     assert sent(torch.ones(4)).values.tolist() == [1.0] * 4

@@ -457,3 +457,21 @@ def test_a_kernel_writes_its_out_and_does_not_read_it() -> None:
         assert (one(out).nbytes, one(out).end_ns - one(out).start_ns) == (
             one(plain).nbytes, one(plain).end_ns - one(plain).start_ns,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("run", "flops"),
+    [
+        (lambda x: F.bilinear(torch.ones(256, 1, device="cuda"), x, x[:, None, :]), 3 * 256**3),
+        (lambda x: torch.cdist(x, x), 2 * 256**2 * 258 + 2 * 256**2),
+        (lambda x: torch.cdist(x, x, p=1), 3 * 256**3),
+        (lambda x: F.pdist(x), 3 * 256 * 255 // 2 * 256),
+        (lambda x: torch.conv_tbc(x.view(8, 32, 256), torch.ones(1, 256, 256, device="cuda"), x[0]), 2 * 256**3),
+        (torch.linalg.pinv, 20 * 256**3),
+    ],
+)
+def test_what_is_no_product_by_its_name_costs_what_it_computes(card: None, run: Any, flops: int) -> None:
+    x = torch.empty(256, 256, device="cuda")
+    dear = max(kernels(lambda: run(x)), key=lambda kernel: kernel.flops)
+    assert dear.flops == flops
+    assert dear.duration > 0.3 * one(lambda: x @ x).duration

@@ -214,7 +214,8 @@ def test_parts_of_an_all_to_all_that_do_not_match() -> None:
     said = message(program)
     contains(
         said,
-        "Rank 1 expects 9 elements from rank 0, which sends it 6. Rank 0 expects 6 elements from rank 1, which sends it 9.",
+        "Rank 1 expects 9 elements from rank 0, which sends it 6. ",
+        "Rank 0 expects 6 elements from rank 1, which sends it 9.",
         "What rank i receives from rank j must be as large as what rank j sends to rank i.",
     )
     assert "same size" not in said

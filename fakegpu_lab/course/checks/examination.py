@@ -187,7 +187,9 @@ class Examination:
             _take_constants(call, name, data)
         except (ValueError, AttributeError, TypeError) as error:
             raise TamperedError("what the check reported cannot be read") from error
-        running = RunningCheck(tried.attempt if tried else None, "", part.statement, self._own, function=name, call=call)
+        running = RunningCheck(
+            tried.attempt if tried else None, "", part.statement, self._own, function=name, call=call
+        )
         bound = SIGNATURES[name].bind_partial()
         with _JUDGING:
             outcome.begin(running)

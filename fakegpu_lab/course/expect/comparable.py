@@ -9,7 +9,14 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.outcome import running_check
-from fakegpu_lab.course.expect.plain_data.conversion import DEEPEST, RECORDS, is_known, is_known_tensor, is_public
+from fakegpu_lab.course.expect.plain_data.conversion import (
+    DEEPEST,
+    RECORDS,
+    is_known,
+    is_known_tensor,
+    is_public,
+    replaced_method,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +46,9 @@ def comparable(thing: Any, depth: int = 0) -> Any:
         library = str(one.__module__).partition(".")[0]
         if says and not (library in _COMPARED and (is_known(one) or is_public(one))):
             raise TypeError(f"A check compares plain values: the class {one.__name__} defines its own {says[0]}.")
+    own = replaced_method(thing) if is_known_tensor(kind) else ""
+    if own:
+        raise TypeError(f"A check compares plain values: this tensor has a method {own} of its own.")
     if depth < DEEPEST:
         for item in itertools.islice(_items(thing), _MOST_ITEMS):
             comparable(item, depth + 1)
@@ -59,7 +69,8 @@ def genuine(thing: Any, text: str = "") -> Any:
     Raises
     ------
     TypeError
-        It is a tensor of a class of the notebook's own, which answers itself what torch is asked.
+        It is a tensor of a class of the notebook's own, or with a method of its own: it answers itself what torch is
+        asked.
     """
     import torch
 
@@ -94,6 +105,8 @@ def _answers(thing: Any, kind: type, name: str) -> bool:
     if _is_filled_by_hand(kind):
         return True
     is_class = issubclass(kind, type)
+    if not is_class and callable(getattr(thing, "__dict__", {}).get(name)) and hasattr(kind, name):
+        return True
     if is_class and is_known(thing):  # a library's: its own class, in turn, may have no public name
         return False
     for one in (*(type.mro(thing) if is_class else ()), *type.mro(kind)):

@@ -296,11 +296,20 @@ class _Cell(ast.NodeVisitor):
             return ""  # what the name of a parameter stands for does not matter: no module has a `grad`
         if path:
             return "" if path.startswith(allowed.SETTINGS) else f"assigns to {ast.unparse(node)}"
-        if (self._names.is_class(node.value), node.attr) in self._policy.set or self._is_of_self(node.value):
+        if (self._names.is_class(node.value), node.attr) in self._policy.set:
+            return ""
+        if node.attr in self._policy.lists or self._replaces(node.value, node.attr):
+            return f"replaces the method {ast.unparse(node)[:60]}"
+        if self._is_of_self(node.value):
             return ""
         if self._names.is_own(node.value, self._parameters):
             return ""
         return f"sets {ast.unparse(node)[:60]}, which the answer did not make"
+
+    def _replaces(self, owner: ast.expr, name: str) -> bool:
+        """Whether an attribute stands before a method of what may be a tensor, a module or an optimizer."""
+        own = self._is_of_self(owner) or self._names.is_of_own_class(owner)
+        return name in public.methods_of_tensors() and not own
 
     def _passes_on(self, node: ast.expr, path: str) -> str:
         """What takes a text, or names of attributes, is called where it stands: only there is seen what it is given."""
@@ -608,7 +617,10 @@ class _Cell(ast.NodeVisitor):
             or self._names.is_own(owner, self._parameters)
             or (self._names.is_class(owner), name.value) in self._policy.set
         ):
-            return self._change(owner) if changes else ""
+            if not changes:
+                return ""
+            if not self._replaces(owner, name.value):
+                return self._change(owner)
         return f"calls {ast.unparse(node)[:80]}"
 
     # names in other positions, and texts

@@ -39,6 +39,15 @@ def taken_names() -> frozenset[str]:
 
 
 @cache
+def methods_of_tensors() -> frozenset[str]:
+    """The public methods of tensors, modules and optimizers: an attribute of the same name would stand before them."""
+    import torch
+
+    kinds = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+    return frozenset(name for kind in kinds for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name)))
+
+
+@cache
 def refused(path: str) -> bool:
     """Whether a path leads out of what is public in its module. Its first word is an allowed module."""
     words = path.split(".")

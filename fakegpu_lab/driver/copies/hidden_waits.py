@@ -1,8 +1,8 @@
 """Ops that make the host wait for some arguments only: masks, indices on the host, values in a tensor.
 
 The host reads the size of a mask's result, copies indices to the device, and reads values that a kernel takes as a
-number. `Row.synchronises` has the ops that always wait. The time and the memory of the kernels that find
-these sizes and values (`nonzero`, `min`, `max`) are left out.
+number. `Row.synchronises` has the ops that always wait. A mask is looked at by `nonzero`, whose result takes memory
+until the op is done; the kernels that find other values (`min`, `max`) are left out.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ _MASKS = (torch.bool, torch.uint8)
 def with_waits(op: Op, plan: Plan) -> Plan:
     """`plan`, after the waits that the op's arguments cause; unchanged for most ops."""
     waits = op.row.waits
-    if waits is None or (waits is value and "Tensor" not in op.schema.overload_name):
+    if waits is None or (waits in (value, value_beside) and "Tensor" not in op.schema.overload_name):
         return plan
 
     def waiting(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         named = {**dict(zip(op.arguments, args, strict=False)), **kwargs}
-        waits(op, named)
-        return plan(args, kwargs)
+        held = waits(op, named)
+        result = plan(args, kwargs)
+        del held  # what a mask became: memory until here
+        return result
 
     return waiting
 
@@ -47,16 +49,23 @@ def _wait(op: Op, tensor: FakeCudaTensor, what: str) -> None:
     wait(device, f"torch.{op.name}, for which the host must know {what}", here.host.streams[device])
 
 
-def index(op: Op, a: Named) -> None:
-    """TensorAdvancedIndexing.cpp, make_info: masks become indices (`nonzero`), and indices go to the device."""
-    target = a["self"]
+def index(op: Op, a: Named) -> list[torch.Tensor]:
+    """TensorAdvancedIndexing.cpp, make_info: masks become indices (`nonzero`), and indices go to the device.
+
+    Returns the indices that masks became.
+    """
+    target, made = a["self"], list[torch.Tensor]()
     if target.__class__ is not FakeCudaTensor:
-        return
+        return made
     for place in a["indices"]:
         if _on_host(place):
             _to_device(place, transfer.usable(target)._device)
         elif place.__class__ is FakeCudaTensor and place.dtype in _MASKS:
-            _wait(op, place, "the size of the mask")
+            if place._inner.is_meta:
+                _wait(op, place, "the size of the mask")
+            else:
+                made.append(place.nonzero())
+    return made
 
 
 def _on_host(tensor: torch.Tensor | None) -> bool:
@@ -72,16 +81,16 @@ def _to_device(index: torch.Tensor, device: Device) -> None:
         transfer.count_copy(None, device, count * 8)
 
 
-def index_put(op: Op, a: Named) -> None:
+def index_put(op: Op, a: Named) -> list[torch.Tensor]:
     """`_index_put_impl_`: a mask and one number are a `masked_fill_`; else as `_index`, and a number is copied, too."""
     target, values = a["self"], a["values"]
     if target.__class__ is not FakeCudaTensor:
-        return
+        return []
     number = _on_host(values) and values.numel() == 1
     accumulates = bool(a.get("accumulate"))
     if number and not accumulates and _is_one_mask(a["indices"]):
-        return
-    index(op, a)
+        return []
+    made = index(op, a)
     if number and not values.dim():
         sync_debug.synchronizing()
         transfer.count_copy(None, transfer.usable(target)._device, values.element_size())
@@ -90,6 +99,7 @@ def index_put(op: Op, a: Named) -> None:
         for place in a["indices"]:  # sorted, after a check of the extremes (Indexing.cu, wrapIndexOnce)
             if place.__class__ is FakeCudaTensor and place.numel() and place.dtype not in _MASKS:
                 _wait(op, place, "the extreme indices")
+    return made
 
 
 def _in_backward_of_index(op: Op) -> bool:
@@ -104,10 +114,17 @@ def _is_one_mask(indices: list[torch.Tensor | None]) -> bool:
 
 
 def value(op: Op, a: Named) -> None:
-    """A 0-dim tensor that the kernel takes as a number (Indexing.cu, masked_fill__cuda; index_fill_)."""
-    number = a.get("value")
-    if number.__class__ is FakeCudaTensor:
-        _wait(op, number, "the value")
+    """A 0-dim tensor that is taken as a number: `item()` (Indexing.cu, masked_fill__cuda; index_fill_; linspace)."""
+    for name in ("value", "start", "end"):
+        if a.get(name).__class__ is FakeCudaTensor:
+            transfer.local_scalar_dense(op, (a[name],), {})
+
+
+def value_beside(op: Op, a: Named) -> None:
+    """So does a fill of a tensor on another device (Fill.cpp, fill_out)."""
+    number, target = a.get("value"), a["self"]
+    if number.__class__ is FakeCudaTensor and getattr(target, "_device", None) is not number._device:
+        value(op, a)
 
 
 def repeat_interleave(op: Op, a: Named) -> None:

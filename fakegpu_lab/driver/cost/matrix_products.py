@@ -95,6 +95,50 @@ def linear(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Wor
     return product(device, source.dtype, source.numel() // (k or 1), weight.numel() // (k or 1), k)
 
 
+def euclidean_distances(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """One product of the rows and their squares, then the sum and the root in place (Distance.cpp, _euclidean_dist)."""
+    first, second = args[0], args[1]
+    m, n, k = first.shape[-2], second.shape[-2], first.shape[-1] + 2
+    matrices = product(device, first.dtype, m, n, k, numel_of(result) // max(m * n, 1))
+    passes = device.roofline.streaming(4 * nbytes_of(result) + 2 * nbytes)
+    moved = matrices.nbytes + 4 * nbytes_of(result) + 2 * nbytes
+    return Work(matrices.ns + passes, matrices.flops + 2 * numel_of(result), moved, matrices.share)
+
+
+def pairwise_distances(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """For each pair of rows, a subtraction, a power and a sum for each number (DistanceKernel.cu).
+
+    A block of threads adds up each pair: a quarter of the peak is an estimate.
+    """
+    source = args[0]
+    flops, moved = 3 * numel_of(result) * source.shape[-1], nbytes + nbytes_of(result)
+    fmt = "fp64" if source.dtype is torch.float64 else "fp32"
+    return Work(device.roofline.arithmetic(fmt, flops, moved, 0.25), flops, moved)
+
+
+def trilinear(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """Elementwise products of the three broadcast tensors, and their sum, piece by piece (Linear.cpp, _trilinear).
+
+    Each piece is written and read twice: 20 bytes for each float32 of the broadcast shape, and no tensor cores.
+    """
+    expanded = []
+    for tensor, dims in zip(args[:3], args[3:6], strict=True):
+        shape = list(tensor.shape)
+        for dim in dims:
+            shape.insert(dim, 1)
+        expanded.append(shape)
+    count = prod(map(max, zip(*expanded, strict=True)))
+    moved = 5 * count * args[0].element_size() + nbytes_of(result)
+    return Work(device.roofline.streaming(moved), 3 * count, moved)
+
+
+def conv_tbc(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """A product for each tap (ConvolutionTBC.cpp)."""
+    source, weight = args[0], args[1]
+    taps, channels, filters = weight.shape
+    return product(device, source.dtype, numel_of(result) // max(filters, 1), filters, channels * taps)
+
+
 def attention(
     device: Device,
     query: Any,

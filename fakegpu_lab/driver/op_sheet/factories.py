@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.copies import transfer
+from fakegpu_lab.driver.copies import hidden_waits, transfer
 from fakegpu_lab.driver.cost.estimators import writing
 from fakegpu_lab.driver.cost.op_row import row
 from fakegpu_lab.driver.placement import rules
@@ -51,9 +51,11 @@ row("resize_as_sparse_", reshapes=True)
 row("set_", launches=False, reshapes=True, binding=False, runs=storage.set_, devices=rules.any_device)
 
 row("zeros_like", "ones_like", cost=writing, shape=torch.empty_like)
-row("full_like", "zeros", "ones", "full", "arange", "linspace", "zero_", cost=writing)
-row("fill", devices=rules.any_device, result_beside_self=True)
-row("fill_", cost=writing, devices=rules.any_device)
+row("full_like", "zeros", "ones", "full", "arange", "zero_", cost=writing)
+row("linspace", cost=writing, waits=hidden_waits.value)
+row("logspace", waits=hidden_waits.value)
+row("fill", devices=rules.any_device, result_beside_self=True, waits=hidden_waits.value_beside)
+row("fill_", cost=writing, devices=rules.any_device, waits=hidden_waits.value_beside)
 
 row("_unsafe_view", "lift", "lift_fresh", "_reshape_alias", views=True)
 row("alias", "slice", binding=False)

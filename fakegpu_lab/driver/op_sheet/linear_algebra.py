@@ -24,18 +24,14 @@ row("linalg_lstsq", cost=solving(2.0), values=by_qr, checks=dtypes.lstsq, device
 row("_linalg_eigh", "linalg_eig", **_EIGEN)
 row("linalg_matrix_exp", **_EIGEN, in_float32=SLOW_PRODUCTS)
 row("_linalg_svd", cost=solving(20.0), values=without_driver, checks=dtypes.svd)
-row("cholesky_solve", values=conjugating, devices=rules.cholesky_solve)
+row("cholesky_solve", **_SOLVE, devices=rules.cholesky_solve)
+row("linalg_householder_product", "linalg_ldl_solve", "linalg_lu_solve", **_SOLVE)
+row("linalg_ldl_factor_ex", **_LU)
+row("_linalg_eigvals", "linalg_eigvals", "linalg_matrix_sqrth", **_EIGEN)
+row("linalg_pinv", cost=solving(20.0), values=conjugating)
 row(
-    "_linalg_eigvals",
     "linalg__powsum",
     "linalg_cross",
-    "linalg_eigvals",
-    "linalg_householder_product",
-    "linalg_ldl_factor_ex",
-    "linalg_ldl_solve",
-    "linalg_lu_solve",
-    "linalg_matrix_sqrth",
-    "linalg_pinv",
     "linalg_vector_norm",
     "lu_unpack",
     values=conjugating,

@@ -8,7 +8,14 @@ deterministically only with a fixed workspace. `dot` alerts on nothing. `addr` i
 from __future__ import annotations
 
 from fakegpu_lab.driver.base.half_precision import BOTH, SLOW_PRODUCTS
-from fakegpu_lab.driver.cost.matrix_products import bmm, mm
+from fakegpu_lab.driver.cost.matrix_products import (
+    bmm,
+    conv_tbc,
+    euclidean_distances,
+    mm,
+    pairwise_distances,
+    trilinear,
+)
 from fakegpu_lab.driver.cost.op_row import family
 from fakegpu_lab.driver.meta import shapes
 from fakegpu_lab.driver.ops import differences
@@ -47,4 +54,8 @@ row("_int_mm", cublas="lt", cost=mm(0), checks=dtypes.int_mm)
 row("_scaled_mm", cublas="lt", cost=mm(0), checks=dtypes.scaled_mm)
 row("_grouped_mm", shape=shapes.grouped_mm)
 
-row("_trilinear", devices=rules.kernel("bmm", i1="self", i2="mat2", i3="mat2"))
+row("_trilinear", cost=trilinear, devices=rules.kernel("bmm", i1="self", i2="mat2", i3="mat2"))
+row("_sparse_addmm", cost=mm(1))
+row("_euclidean_dist", cost=euclidean_distances)
+row("_cdist_forward", "_pdist_forward", cost=pairwise_distances)
+row("conv_tbc", cost=conv_tbc)

@@ -176,7 +176,8 @@ def _seen(thing: Any, depth: int, *, values: bool) -> Any:
     if depth > DEEPEST:
         return Opaque(type_of(thing), "…")
     if issubclass(kind, torch.Tensor) and is_known_tensor(kind):
-        return tensor(thing, values=values)
+        own = replaced_method(thing)
+        return tensor(thing, values=values) if not own else Opaque(type_of(thing), f"a tensor with its own {own}")
     if issubclass(kind, list):  # their own iterators: a subclass of the notebook's has no say
         return [_seen(item, depth + 1, values=values) for item in list.__iter__(thing)]
     if issubclass(kind, tuple):
@@ -250,6 +251,11 @@ def is_known_tensor(kind: type) -> bool:
     return any(kind is one for one in (torch.Tensor, torch.nn.Parameter, *ours))
 
 
+def replaced_method(thing: torch.Tensor) -> str:
+    """An attribute of a tensor that stands before a method of its class, which checks call; empty if there is none."""
+    return next((name for name, one in vars(thing).items() if callable(one) and hasattr(type(thing), name)), "")
+
+
 def type_of(thing: Any) -> SeenType:
     """The class of a value."""
     return named(type(thing))
@@ -281,7 +287,7 @@ def tensor(thing: torch.Tensor, *, values: bool) -> SeenTensor:
     if values and thing.device.type != "meta":
         try:
             with torch.no_grad():
-                copy = thing.detach().cpu()
+                copy = type(thing).detach(thing).cpu()
                 if copy.device.type != "cpu":  # of a machine that computes no values
                     return found
                 found.values = (copy.to_dense() if copy.layout != torch.strided else copy).resolve_conj().resolve_neg()

@@ -103,7 +103,7 @@ def _of_tensor(thing: torch.Tensor) -> Hashable:
 
     values = vars(thing).get("_inner", thing)
     with contextlib.suppress(RuntimeError, TypeError), torch.no_grad():  # sparse, of no storage, of no dtype of numpy's
-        values = values.detach()
+        values = type(values).detach(values)
         if values.dtype == torch.bfloat16:
             values = values.view(torch.int16)
         return (tuple(thing.shape), _of_array(values.resolve_conj().resolve_neg().numpy()))
