@@ -72,6 +72,8 @@ class Trace(Recording):
         from fakegpu_lab.driver.memory_report import categories
         from fakegpu_lab.driver.recorder import recording, running_modules
 
+        if self._ended is not None:
+            return  # it ends once
         self._recorder.categories = categories.of_models(self._machine, *running_modules.seen())
         recording.stop(self._machine, self._recorder)
         self._ended = here.host.now

@@ -568,3 +568,14 @@ def test_the_same_program_has_the_same_trace() -> None:
 def test_a_wrong_argument_is_one_sentence(machine, call, sentence) -> None:
     with pytest.raises(lab.FakeGpuError, match=sentence):
         call()
+
+
+def test_a_recording_begins_once_and_ends_once(machine):
+    with lab.record() as trace:
+        torch.ones(2, device="cuda").sum().item()
+    took = trace.elapsed
+    torch.ones(2, device="cuda").sum().item()
+    trace.__exit__(None, None, None)
+    assert trace.elapsed == took
+    with pytest.raises(lab.FakeGpuError, match="has ended"), trace:
+        pass

@@ -257,3 +257,33 @@ def test_an_object_is_neither_true_nor_false() -> None:
         assert expect.true(fine, "it is so")
     for not_so in (0, 0.0, "", [], {}, (), None, np.False_):
         assert "this is false" in told(lambda wrong=not_so: expect.true(wrong, "it is so"))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "met"),
+    [
+        (torch.tensor(True), 5_000_000, False),
+        (np.array(True), 5_000_000, False),
+        ([torch.tensor(True)], [1], False),
+        (torch.tensor([True, False]), [True, False], True),
+        (torch.tensor([1, 0]), [True, False], False),
+        (torch.tensor(0), 0.7, False),
+        (torch.tensor(2), 2.0, True),
+        (torch.tensor([0.1, 3.0]), [0.1, 3], True),
+        (torch.tensor([0.1], dtype=torch.bfloat16), [0.1], True),
+        (torch.tensor([0.1], dtype=torch.float64), [0.1], True),
+        (torch.tensor([100.0]).to(torch.float8_e5m2), [101.0], False),
+        (torch.tensor([5_000_001], dtype=torch.bfloat16), [5_000_001], True),
+        (torch.tensor([1e9]), [1_000_000_001], True),
+    ],
+)
+def test_numbers_are_compared_as_they_are_not_in_the_dtype_of_what_was_found(
+    found: Any, expected: Any, met: bool
+) -> None:
+    for name in ("equal", "close") if not met else ("equal",):
+        assert (
+            checking.run(f"expect.{name}(found, expected)", {"found": found, "expected": expected}, "a")
+            .record.parts[0]
+            .met
+            is met
+        )

@@ -6,8 +6,10 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 import fakegpu_lab as lab
+from fakegpu_lab.course.expect.plain_data.held import tensors_in
 from fakegpu_lab.course.flags.measured_memory import MeasuredMemory
 from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
 
@@ -26,6 +28,9 @@ def frees_and_takes(): held[0] = None; held[0] = torch.ones(2**20, device="cuda"
 def its_own(): x = torch.ones(2**20, device="cuda"); del x; return torch.ones(2**20, device="cuda")
 def resets(): torch.cuda.reset_peak_memory_stats()
 def collects(): del loop[:1]; gc.collect()
+def takes(): held.append(torch.ones(2**20, device="cuda"))
+def keeps(model): model.kept = torch.ones(2**20, device="cuda")
+def lets_go(model): model.kept = None
 def measures(answer): torch.cuda.reset_peak_memory_stats(); before = torch.cuda.memory_allocated(); answer()
 """
 LESSON = "def called(answer): torch.cuda.reset_peak_memory_stats(); answer()"
@@ -66,3 +71,17 @@ def test_what_an_answer_frees_or_resets_is_noticed(names: dict[str, Any], statem
     memory.close()
     assert type(lab.machine().cards[0].allocator) is CachingAllocator
     assert not [one for one in gc.callbacks if getattr(one, "__self__", None) is memory]
+
+
+def test_what_an_answer_takes_and_keeps_out_of_sight_counts_from_then_on(names: dict[str, Any]) -> None:
+    memory = MeasuredMemory({"<cell 2>", __file__})
+    names["model"] = torch.nn.Module()
+    names["held"].clear()
+    memory.noticed()
+    found = []
+    for statement in ("takes()", "frees()", "takes()", "keeps(model)", "lets_go(model)", "frees()"):
+        memory.keep(lambda: tensors_in([names["model"]]))
+        exec(compile(statement, "<check one-check>", "exec"), names)
+        found.append(memory.noticed())
+    memory.close()
+    assert found == [[], ["freed"], [], [], [], ["freed"]], "what the check sees is no secret"

@@ -51,6 +51,20 @@ def python_of(source: str) -> str:
     return empty + text
 
 
+def magics_of(source: str) -> list[tuple[str, str]]:
+    r"""The magics around a cell that run it as it is, with their lines; the outermost is the first.
+
+    >>> magics_of("%%time\n%%exercise one\nx = 1")
+    [('time', ''), ('exercise', 'one')]
+    """
+    found: list[tuple[str, str]] = []
+    words = _words(transformed(source)) if source.lstrip().startswith("%%") else []
+    while len(words) == 3 and words[0] in _RUN | RUNS.keys() and len(found) < _MOST_WITHIN:
+        found.append((words[0], words[1].strip()))
+        words = _words(transformed(words[2])) if words[2].lstrip().startswith("%%") else []
+    return found
+
+
 def _words(text: str) -> list[str]:
     """The arguments of a call of the shell's, if that is all of a text, and they are texts."""
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):

@@ -186,11 +186,16 @@ def _is_unwritten(records: list[PartRecord], attempt: Attempt | None) -> bool:
 def _note(attempt: Attempt | None, stderr: str) -> str:
     """What the card says in addition to its parts."""
     notes = [f"The cell above ended with an error: {attempt.error}"] if attempt is not None and attempt.error else []
+    stderr = _GARBAGE.sub("", stderr)
     if stderr.strip():
         notes.append(f"While it was checked, your code wrote to stderr: {short(_PLACE.sub(_named, stderr))}")
     return " ".join(notes)
 
 
+_GARBAGE = re.compile(
+    r"Exception ignored in: .*\n(?:Traceback .*\n)?(?: .*\n)*? .*torch/_dynamo/.*\n(?: .*\n)*(?:\w.*\n?)?"
+)
+"""What Python says when a check has reset torch's compiler, and its own tables lose a key: nobody's code failed."""
 _PLACE = re.compile(r"(?m)^(\S+:\d+)(?=: \w*Warning: )")
 """Where a warning comes from (`warnings.formatwarning`)."""
 

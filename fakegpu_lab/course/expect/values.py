@@ -125,6 +125,10 @@ def _same_items(items: list[tuple[str, Any, Any]], rtol: float, atol: float) -> 
 _COMPUTE = "The GPUs compute none now: to go back to an exercise above, run the notebook from its first cell."
 
 
+_ROUNDED = frozenset({"torch.float32", "torch.float16", "torch.bfloat16"})
+"""In these, a number is equal to what it is rounded to: 0.1 to a tensor of 0.1."""
+
+
 def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[bool, str]:
     import torch
 
@@ -133,17 +137,18 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
     if found.values is None or (isinstance(expected, SeenTensor) and expected.values is None):
         return False, f"{value(found)}, whose values are not known. {_COMPUTE}"
     one = found.values
-    other: Any = expected.values if isinstance(expected, SeenTensor) else torch.as_tensor(expected, dtype=one.dtype)
+    exact, plain = not (rtol or atol), not isinstance(expected, SeenTensor)
+    other: Any = _wide(expected) if plain else expected.values
+    if (one.dtype == torch.bool) != (other.dtype == torch.bool):
+        return False, f"the dtype {one.dtype}, not {other.dtype}"
     if one.shape != other.shape:
         return False, f"the shape {tuple(one.shape)}, not {tuple(other.shape)}"
-    exact = not (rtol or atol)
-    if exact and one.dtype != other.dtype:
+    if exact and not plain and one.dtype != other.dtype:
         return False, f"the dtype {one.dtype}, not {other.dtype}"
-    if exact:
-        wrong = one != other
-    else:
-        wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
-        wrong = ~torch.isclose(one.to(wide), other.to(wide), rtol=rtol, atol=atol)
+    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
+    wrong = one != other if exact and not plain else ~torch.isclose(one.to(wide), other.to(wide), rtol=rtol, atol=atol)
+    if exact and plain and found.dtype in _ROUNDED:
+        wrong &= one != other.to(one.dtype)
     met = not wrong.any()
     if met or one.numel() <= SHOWN:
         return met, ""
@@ -151,6 +156,14 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
     if exact:
         return False, f"{places}; they differ by up to {apart:.3g}"
     return False, f"{_difference(apart, rtol, atol)}; {places}"
+
+
+def _wide(numbers: Any) -> torch.Tensor:
+    """Numbers of a check as a tensor, not rounded; truth values stay what they are."""
+    import torch
+
+    made = torch.as_tensor(numbers)
+    return torch.as_tensor(numbers, dtype=torch.float64) if made.is_floating_point() else made
 
 
 def _difference(apart: float, rtol: float, atol: float) -> str:

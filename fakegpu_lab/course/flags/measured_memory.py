@@ -1,8 +1,9 @@
 """Inside a submission's process: what an answer does to the memory that a check measures, beside using it.
 
-An answer that frees what was in use before the check makes differences too small, and one that resets the peak hides
-what it took. While a check runs, the allocators of its cards notice both. What Python's young garbage collections free
-is not counted: they may come at any moment.
+An answer that frees what was in use before makes differences too small, and one that resets the peak hides what it
+took. While a check runs, the allocators of its cards notice both. What an answer takes in one statement, and keeps out
+of the check's sight, counts as in use before the next. What Python's young garbage collections free is not counted:
+they may come at any moment.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
 from fakegpu_lab.user_code.frames import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    import torch
 
     from fakegpu_lab.hardware.allocator.blocks import Block
 
@@ -26,7 +29,7 @@ OF_CHECKS = "<check "
 LEAST = 2**20
 """Bytes that are worth a flag."""
 PHRASES = {
-    "freed": "freed memory from before the check, while statement {} ran",
+    "freed": "freed memory that it had kept, while statement {} ran",
     "reset": "reset the peak of the memory, while statement {} ran",
 }
 
@@ -46,12 +49,30 @@ class MeasuredMemory:
         self._lesson = lesson
         self._freed, self._reset, self._collecting = 0, False, False
         self._allocators = [card.allocator for card in (session.machine().cards if session.enabled() else [])]
+        self._known = self._in_use()
+        _held.update(self._known)
         for allocator in self._allocators:
-            blocks = (block for segment in allocator.segments.values() for block in segment.blocks())
-            _held.update((id(block), block) for block in blocks if block.state in (ALLOCATED, SHARED))
             allocator.__class__ = _Reporting
         _watching[:] = [self]
         gc.callbacks.append(self._collects)
+
+    def keep(self, reached: Callable[[], Iterable[torch.Tensor]]) -> None:
+        """Count what was taken since the last call, and is not `reached` from the check's names, as kept."""
+        known, self._known = self._known, self._in_use()
+        new = {number: block for number, block in self._known.items() if known.get(number) is not block}
+        if sum(block.size for block in new.values()) >= LEAST:
+            buffers = (getattr(one, "_buffer", None) for one in reached())
+            seen = {id(buffer.block) for buffer in buffers if buffer is not None}
+            _held.update((number, block) for number, block in new.items() if number not in seen)
+
+    def _in_use(self) -> dict[int, Block]:
+        blocks = (
+            block
+            for allocator in self._allocators
+            for segment in allocator.segments.values()
+            for block in segment.blocks()
+        )
+        return {id(block): block for block in blocks if block.state in (ALLOCATED, SHARED)}
 
     def noticed(self) -> list[str]:
         """Which of `PHRASES` are true since the last call."""

@@ -43,6 +43,8 @@ class Names:
         All that a name stands for anywhere in the notebook.
     starred
         Those that ``from torch.nn import *`` bound: its author may not know of them.
+    brought
+        For each module that was handed in, what its names stand for.
     functions, classes, private
         The functions and classes of the notebook's own, and the private attributes of these classes.
     of_self
@@ -57,6 +59,7 @@ class Names:
         self.paths: dict[str, str] = {}
         self.meanings: dict[str, set[str]] = {}
         self.starred: set[str] = set()
+        self.brought: dict[str, dict[str, str]] = {}
         self.functions: set[str] = set()
         self.classes: set[str] = set()
         self.private: set[str] = set()
@@ -86,12 +89,12 @@ class Names:
             elif isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     if alias.name == "*":
-                        stars = public.star(node.module or "")
+                        stars = self.brought.get(node.module or "") or public.star(node.module or "")
                         for name, path in stars.items():
                             self._mean(name, path)
                         self.starred |= set(stars)
                     else:
-                        self._mean(alias.asname or alias.name, f"{node.module}.{alias.name}")
+                        self._mean(alias.asname or alias.name, self._within(f"{node.module}.{alias.name}"))
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 self.functions.add(node.name)
                 if isinstance(node, ast.ClassDef):
@@ -181,7 +184,7 @@ class Names:
         if isinstance(node, ast.Name):
             return self.paths.get(node.id, "")
         if isinstance(node, ast.Attribute) and (path := self.path(node.value)):
-            return f"{path}.{node.attr}"
+            return self._within(f"{path}.{node.attr}")
         if isinstance(node, ast.Call):
             if self.path(node.func) in _OF_LAB:
                 return f"{self.path(node.func)}()"
@@ -190,6 +193,20 @@ class Names:
         if isinstance(node, ast.Subscript) and "()" in (path := self.path(node.value)):
             return path
         return ""
+
+    def bring(self, module: str, tree: ast.Module) -> None:
+        """Remember what the names of a module that was handed in stand for: ``helper.lab``."""
+        inside = Names()
+        inside.brought = self.brought
+        inside.learn(tree)
+        self.brought[module] = inside.paths
+
+    def _within(self, path: str) -> str:
+        """A path that leads through a module that was handed in, as what it leads to."""
+        module, _, rest = path.partition(".")
+        name, dot, more = rest.partition(".")
+        found = self.brought.get(module, {}).get(name)
+        return f"{found}{dot}{more}" if found else path
 
     def reached_from(self, node: ast.AST | None) -> set[str]:
         """The names by which an expression reaches what it stands for: ``model`` of ``[*model.parameters()][0]``."""

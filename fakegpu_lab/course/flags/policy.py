@@ -132,6 +132,12 @@ class Policy:
         read = (one for one in sources if len(one) <= LONGEST and commands_in(one) <= MOST_COMMANDS)
         self.names.look_ahead(filter(None, map(tree_of, read)))
 
+    def bring(self, module: str, source: str) -> None:
+        """Learn what the names of a module stand for that was handed in."""
+        tree = tree_of(source, module=True) if len(source) <= LONGEST else None
+        if tree is not None:
+            self.names.bring(module, tree)
+
     def flags(self, source: str, later: Iterable[str] = (), *, module: bool = False) -> list[str]:
         """Return what is suspicious in a cell, a phrase for each.
 
@@ -504,6 +510,10 @@ class _Cell(ast.NodeVisitor):
         yield from self._loading(node, path, name, named)
         given = allowed.COPIES_NAMES.get(path, len(node.args))
         starred = path in allowed.COPIES_NAMES and any(isinstance(one, ast.Starred) for one in node.args)
+        if path == "gc.collect" and (node.args or node.keywords):
+            yield "chooses what is collected (gc.collect)"
+        if (name == "type" or path in allowed.CALLED) and any(isinstance(one, ast.Starred) for one in node.args):
+            yield f"calls {name} with arguments that are put together"
         into_others = path.endswith("update_wrapper") and not (
             node.args and self._names.is_own(node.args[0], self._parameters)
         )
@@ -602,6 +612,8 @@ class _Cell(ast.NodeVisitor):
 
     def _by_name(self, node: ast.Call) -> str:
         """getattr, setattr, delattr."""
+        if any(isinstance(one, ast.Starred) for one in node.args):
+            return f"puts an attribute's name together ({ast.unparse(node)[:80]})"
         if len(node.args) < 2:
             return ""
         owner, name = node.args[0], node.args[1]
@@ -675,14 +687,9 @@ class _Cell(ast.NodeVisitor):
     def _classdef(self, node: ast.ClassDef) -> Iterator[str]:
         bases = [self._names.path(base) or ast.unparse(base) for base in node.bases]
         methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
-        stored = {
-            one.id
-            for part in node.body
-            for one in ast.walk(part)
-            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
-        }
-        parts = methods | stored
-        for name in sorted(stored - methods - {"__slots__", "__doc__"}):
+        caught = {one.name for one in ast.walk(node) if isinstance(one, ast.ExceptHandler) and one.name}
+        parts = caught.union(*map(names, node.body))
+        for name in sorted(parts - methods - {"__slots__", "__doc__"}):
             if name.startswith("__") and name.endswith("__"):
                 yield f"sets {name} of a class"  # numpy, dataclasses and patterns read such names
         for base in bases:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.cell_text.source import bound_names
+from fakegpu_lab.course.cell_text.source import bound_names, magics_of
 from fakegpu_lab.course.flags.files import COMPILED
 from fakegpu_lab.course.flags.measured_memory import PHRASES
 from fakegpu_lab.course.flags.policy import UNREADABLE
@@ -217,7 +217,7 @@ def _suspicious(
 def _second(cell: repair.Cell, repaired: repair.Repaired) -> Iterator[str]:
     """Another answer to an exercise, in a cell of one's own: the check looks at what that cell did."""
     text = cell.source.strip()
-    exercise = text.partition("\n")[0].removeprefix("%%exercise").strip() if text.startswith("%%exercise") else cell.id
+    exercise = next((line for magic, line in magics_of(text) if magic == "exercise"), cell.id)
     if exercise != cell.id and text not in {one.source.strip() for one in repaired.cells if one.id == exercise}:
         yield f"answers {exercise} in another cell"
 
@@ -225,6 +225,8 @@ def _second(cell: repair.Cell, repaired: repair.Repaired) -> Iterator[str]:
 def _suspicious_files(policy: Policy, files: dict[str, bytes]) -> set[str]:
     """What is suspicious in files that were handed in: what the policy finds, and what hides a module of Python's."""
     found = {f"{path}: brings compiled code" for path in files if path.lower().endswith(COMPILED)}
+    for path in [path for path in files if path.endswith(".py")] * 2:  # twice: one may import another
+        policy.bring(path.removesuffix(".py").replace("/", "."), _decoded(files[path])[0])
     for path, text in files.items():
         if path.endswith(".py"):
             found |= {f"{path}: {what}" for what in _flags_of_file(policy, text)}
@@ -235,13 +237,21 @@ def _suspicious_files(policy: Policy, files: dict[str, bytes]) -> set[str]:
 
 
 def _flags_of_file(policy: Policy, text: bytes) -> list[str]:
-    """What the policy finds in a module, decoded as Python would: by its byte order mark or its coding cookie."""
+    """What the policy finds in a module."""
+    source, encoding = _decoded(text)
+    if not encoding:
+        return ["cannot be decoded"]
+    found = [] if encoding in ("utf-8", "utf-8-sig") else [f"is written in {encoding}"]
+    return found + policy.flags(source, module=True)
+
+
+def _decoded(text: bytes) -> tuple[str, str]:
+    """A module's text as Python reads it, by its byte order mark or its coding cookie, and its encoding; else empty."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(text).readline)
-        found = [] if encoding in ("utf-8", "utf-8-sig") else [f"is written in {encoding}"]
-        return found + policy.flags(text.decode(encoding), module=True)
+        return text.decode(encoding), encoding
     except (SyntaxError, UnicodeDecodeError, LookupError):
-        return ["cannot be decoded"]
+        return "", ""
 
 
 def _seen_by_check(cell: str, message: dict[str, Any]) -> Iterator[tuple[str, int, str]]:

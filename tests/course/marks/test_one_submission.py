@@ -129,13 +129,32 @@ def test_names_of_a_cell_of_the_lesson_that_fails_stay_the_student_s(answers: di
     assert flag not in grade(mine, lesson, Limits(), []).flags, "it fails for everybody"
 
 
+def test_modules_of_a_module_that_was_handed_in_are_followed(answers: dict[str, dict[str, Any]]) -> None:
+    files = {"helper.py": b"import torch as t\nfrom math import pi", "other.py": b"from helper import t as u"}
+    for use in ("import helper\nhelper.t.os", "import helper as h\nh.t._C", "from helper import t\nt.os",
+                "from helper import *\nt.os", "import other\nother.u.os"):  # fmt: skip
+        found = graded(handed_in(move=f"x = 1\n{use}", files=files)).flags
+        assert any(one.startswith("move: line") for one in found), (use, found)
+    fine = handed_in(move="import helper\nx = helper.pi\ny = helper.t.ones(1)", late="y = 1", files=files)
+    assert graded(fine).flags == ["seen"]
+
+
+def test_another_answer_is_seen_within_other_magics(answers: dict[str, dict[str, Any]]) -> None:
+    notebook = json.loads(handed_in(move="x = 1").notebook)
+    for text in ("%%exercise move\nx = 2", "%%capture\n%%exercise move\nx = 2", "%%time\n%%exercise move\nx = 2"):
+        more = nbformat.v4.new_code_cell(text)
+        sent = json.dumps(notebook | {"cells": [*notebook["cells"][:2], more, *notebook["cells"][2:]]})
+        found = graded(Submission(student="ada", notebook=sent.encode())).flags
+        assert any("answers move in another cell" in one for one in found), text
+
+
 def test_what_an_answer_does_to_measured_memory_is_flagged_unless_the_solution_does_it(
     answers: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers["move-check"] = {"has_value": True, "score": 2.0, "memory": [[1, "freed"], [2, "reset"]]}
     solution = ("move-check", 2, "reset the peak of the memory, while statement 2 ran")
     monkeypatch.setattr(one_submission, "_altered_by_solutions", lambda *_: ({solution}, set()))
-    assert graded().flags == ["move-check: freed memory from before the check, while statement 1 ran", "seen"]
+    assert graded().flags == ["move-check: freed memory that it had kept, while statement 1 ran", "seen"]
 
 
 def test_an_answer_that_was_not_written(answers: dict[str, dict[str, Any]]) -> None:

@@ -68,7 +68,7 @@ class _Runner:
         from fakegpu_lab import session
         from fakegpu_lab.course import lesson_magics
         from fakegpu_lab.course.checks import observe
-        from fakegpu_lab.course.expect.plain_data import in_place
+        from fakegpu_lab.course.expect.plain_data import held, in_place
         from fakegpu_lab.driver.recorder import results
 
         results.follow()
@@ -77,7 +77,7 @@ class _Runner:
         self._magics_class, self._gpus = lesson_magics.CourseMagics, session.enabled
         self._observation, self._observe_tried = observe.Observation, observe.tried
         self.values, self.read = given_values.GivenValues(settings["read"], observe.plainly), settings["read"]
-        self._in_place = in_place.InPlace
+        self._in_place, self._tensors_in = in_place.InPlace, held.tensors_in
         self.magics: Any = None
         self.tried: dict[str, Any] = {}
         self.bound: dict[str, Any] = {}  # what locked cells imported or defined
@@ -157,6 +157,7 @@ class _Runner:
         """Run a statement of the check that was prepared; names of the lesson keep their meaning for each of them."""
         self.names.update(self.fixed)
         before = left_behind.settings()
+        self.memory.keep(lambda: self._tensors_in(self.names.values()))
         altered = self.observation.run(job["text"], canary=job["canary"], made=self.made, asked=self.asked)
         altered += before.changed()
         number = 0 if job["canary"] else next(self.statements)
