@@ -80,6 +80,10 @@ FLAGGED = {
     "a format string with a private name": "'{0._inner}'.format(torch.ones(1))",
     "a format string that is put together": "('{0.gi_fr' + 'ame}').format((x for x in ()))",
     "a format string by format_map": "'{x.__class__}'.format_map({'x': 1})",
+    "the machine of a recording": "with lab.record() as t: pass\ndef of(t): return t.machine",
+    "an attribute of what a function passes on": "def me(x): return x\nfor s in found: me(s).end = 0",
+    "an attribute of what a lambda passes on": "me = lambda x: x\ndef f(s): me(s).end = 0",
+    "an attribute of what a function has found": "def me(): return model\nme().training_steps = 0",
     "getattr with what is put together": "def f(g): return getattr(*(g, '_' + '_globals__'))",
     "a class by type with what is put together": "type(*('A', (list,), {}))",
     "a file that is loaded with what is put together": "import torch\ntorch.load(*given)",
@@ -269,6 +273,9 @@ HONEST = {
     "a counter on an own function": "def f(): f.calls += 1\nf.calls = 0",
     "attributes of one's own classes that are called as a tensor's methods": "class Stats:\n"
     "    def __init__(self): self.size, self.mean = 3, 2\nstats = Stats()\nstats.max = 4\nsetattr(stats, 'sum', 3)",
+    "attributes of what functions of one's own make": "class A: pass\ndef make(): return A()\nmake().x = 1\n"
+    "def same(x): return x\nsame(make()).y = 2\ndef again(n): return again(n - 1) if n else A()\nagain(3).z = 1\n"
+    "def pair():\n    a = A()\n    return a, 3\nb, c = pair()\nb.w = 3",
     "libraries of figures and tables": "import plotly.express as px, pandas as pd, matplotlib.pyplot as plt\n"
     "from rich.table import Table\nfrom einops.layers.torch import Rearrange\nfrom scipy import stats\n"
     "px.bar(pd.DataFrame({'a': [1]}), color_discrete_sequence=px.colors.qualitative.Plotly)\n"

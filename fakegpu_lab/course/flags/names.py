@@ -71,6 +71,7 @@ class Names:
         self._leads: dict[str, set[str]] = {}
         self._attributes: dict[str, list[tuple[ast.expr, frozenset[str]]]] = {}
         self._made: set[str] = set()
+        self._returns: dict[str, list[tuple[ast.expr, frozenset[str]]]] = {}
         self.steps = 0
         """How many expressions have been followed."""
 
@@ -97,6 +98,10 @@ class Names:
                         self._mean(alias.asname or alias.name, self._within(f"{node.module}.{alias.name}"))
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 self.functions.add(node.name)
+                if own and not isinstance(node, ast.ClassDef):
+                    given = parameters_of(node, method=False)
+                    found = [one.value for one in ast.walk(node) if isinstance(one, (ast.Return, ast.Yield))]
+                    self._returns.setdefault(node.name, []).extend((one, given) for one in found if one is not None)
                 if isinstance(node, ast.ClassDef):
                     self.classes.add(node.name)
                 if own:
@@ -125,6 +130,8 @@ class Names:
                 self._mean(target.id, path)
             if own:
                 self._bound.setdefault(target.id, []).append(value)
+                if isinstance(value, ast.Lambda):
+                    self._returns.setdefault(target.id, []).append((value.body, parameters_of(value, method=False)))
                 self._leads.setdefault(target.id, set()).update(_names_in(value))
         elif isinstance(target, ast.Subscript) and isinstance(root := root_of(target), ast.Name) and own:
             self._hold(root, [value])
@@ -329,11 +336,27 @@ class Names:
             return False
         if isinstance(func, ast.Name) and func.id in _PASSED_ON:
             return all(self.is_own(one, parameters, seen) for one in node.args)
+        if isinstance(func, ast.Name) and func.id in self._returns and func.id not in parameters:
+            return self._returns_own(node, func.id, parameters, seen)
         if isinstance(func, ast.Name):
             return func.id not in ("type", "getattr", "vars", "super", "globals", "id") and func.id not in parameters
         if isinstance(func, ast.Attribute):
             return bool(self.path(func)) or self.is_own(func.value, parameters, seen)
         return False
+
+    def _returns_own(self, call: ast.Call, name: str, parameters: frozenset[str], seen: dict[str, bool]) -> bool:
+        """Whether a function of the notebook's returns what the answer made: not what it is given, or has found."""
+        known = seen.get(f"{name}()")
+        if known is None:
+            seen[f"{name}()"] = True  # what it returns of itself is what it returns else
+            given = all(self.is_own(one, parameters, seen) for one in [*call.args, *(k.value for k in call.keywords)])
+            known = seen[f"{name}()"] = all(
+                given
+                if isinstance(root := root_of(one), ast.Name) and root.id in inner
+                else self.is_own(one, inner, seen)
+                for one, inner in self._returns[name]
+            )
+        return known
 
 
 def _names_in(node: ast.AST | None) -> set[str]:

@@ -264,6 +264,12 @@ class _Cell(ast.NodeVisitor):
             and (_MACHINE.search(text) or "()" in path or name in allowed.ONLY_BOOKS)
         ):
             yield f"reaches into the simulated machine's internal records (.{name})"
+        elif (
+            name == "machine"
+            and (not path or "()" in path)
+            and not (self._is_of_self(node.value) or self._names.is_of_own_class(node.value))
+        ):
+            yield f"reaches the simulated machine ({text[:40]}.{name})"
         elif name in _BY_NAME | _NAMESPACES and load:
             yield f"uses {name} as a value"
         elif name in allowed.MODULE_NAMES or name == "get_ipython":

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.flags import evaluated
 from fakegpu_lab.course.flags.contents import CODE_PARTS, Contents
-from fakegpu_lab.user_code.frames import OURS, OWN, PYTHON, classified, package, walk
+from fakegpu_lab.user_code.frames import OURS, OWN, PYTHON, TORCH, classified, package, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -36,6 +36,9 @@ COMPARED = (
     "torch.testing", "torch.nn.functional", "torch.Tensor", "torch.cuda", "torch.cuda.memory", "torch.distributed",
 )  # fmt: skip
 """What checks compare, measure and draw with, beside builtins and this package. (Our driver patches torch, too.)"""
+BUILT_WITH = ("torch.nn", "torch.optim", "torch.amp", "torch.utils.data", "torch.nn.parallel", "torch.nn.utils",
+              "torch.nn.init", "torch.utils.checkpoint")  # fmt: skip
+"""What checks build their own models with: of these, the methods of the classes are kept as well."""
 _JUDGING = tuple(f"fakegpu_lab.course.{room}" for room in ("expect", "checks", "cell_text", "flags", "grade.sandbox"))
 """What sees and reports: of these modules, every value is kept, with what is in tables and closures."""
 
@@ -73,10 +76,13 @@ class Pristine:
             self._keep(module, own=True)
         self._builtins = dict(vars(builtins))
         self._restore_all = vars(builtins).update
-        for name in COMPARED:
+        for name in COMPARED + BUILT_WITH:
             owner = _owner(name)
             if owner is not None:
                 self._keep(owner, own=False)
+            for kind in vars(owner).values() if name in BUILT_WITH and owner is not None else ():
+                if isinstance(kind, type) and kind.__module__.startswith("torch."):
+                    self._keep_class(kind)
             if isinstance(owner, type):
                 self._names.append((owner, frozenset(vars(owner))))
 
@@ -117,7 +123,7 @@ class Pristine:
         for owner, name, value, code in self._kept:
             where = f"{owner.__module__}.{owner.__name__}" if isinstance(owner, type) else owner.__name__
             now, right = (vars(owner).get(name), _with_driver(owner, name, value)) if name else (value, value)
-            if now is not right and not _by_dynamo(now, right):
+            if now is not right and not _by_torch(now, right):
                 setattr(owner, name, right)
                 restored.append(f"{where}.{name}")
             if code is not None:
@@ -132,7 +138,7 @@ class Pristine:
                 right = _with_driver(kind, name, None)
                 if right is not None and now is not right:
                     setattr(kind, name, right)
-                elif right is None and (from_cell(now) or _hides_a_method(kind, name)):
+                elif right is None and (from_cell(now) or _hides_a_method(kind, name, now)):
                     delattr(kind, name)
                 else:
                     continue
@@ -144,10 +150,10 @@ class Pristine:
         return restored
 
 
-def _hides_a_method(kind: type, name: str) -> bool:
+def _hides_a_method(kind: type, name: str, now: object) -> bool:
     """Whether a class inherits a method or a property of that name: what it has itself is in the way."""
     inherited = next((vars(base)[name] for base in type.mro(kind)[1:] if name in vars(base)), None)
-    return hasattr(type(inherited), "__get__")
+    return hasattr(type(inherited), "__get__") and not _by_torch(now, inherited)
 
 
 def _with_driver(owner: Any, name: str, value: object) -> object:
@@ -156,12 +162,13 @@ def _with_driver(owner: Any, name: str, value: object) -> object:
     return value if install is None else install.patches.made(owner, name, value)
 
 
-def _by_dynamo(now: object, kept: object) -> bool:
-    """Whether torch itself wrapped a function: importing ``torch._dynamo`` does so to ``torch.manual_seed``."""
-    compiling = sys.modules.get("torch._compile")
-    code = getattr(now, "__code__", None)
-    ours = compiling is not None and isinstance(code, types.CodeType) and code.co_filename == compiling.__file__
-    return ours and getattr(now, "__wrapped__", None) is kept
+def _by_torch(now: object, kept: object) -> bool:
+    """Whether torch itself wrapped a function: ``torch.manual_seed`` for Dynamo, ``step`` of an optimizer's class."""
+    while isinstance(now, types.FunctionType) and classified(now.__code__.co_filename) & TORCH:
+        now = getattr(now, "__wrapped__", None)
+        if now is kept:
+            return True
+    return False
 
 
 def from_cell(value: object) -> bool:
