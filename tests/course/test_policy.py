@@ -84,6 +84,16 @@ FLAGGED = {
     "an attribute of what a function passes on": "def me(x): return x\nfor s in found: me(s).end = 0",
     "an attribute of what a lambda passes on": "me = lambda x: x\ndef f(s): me(s).end = 0",
     "an attribute of what a function has found": "def me(): return model\nme().training_steps = 0",
+    "a hook on all optimizers": "from torch.optim.optimizer import register_optimizer_step_post_hook as f\nf(print)",
+    "another lesson": "%lesson mine",
+    "another object's __init__": "import argparse\nargparse.Namespace.__init__(model, forward=f)",
+    "an __init__ that a library wrote": "from dataclasses import dataclass\n@dataclass\nclass H:\n    forward: int\n"
+    "H.__init__(torch.nn.Linear, f)",
+    "parse_args as a value": "import argparse\nfill = argparse.ArgumentParser().parse_args",
+    "attributes that are copied into another object": "import functools\nfunctools.wraps(holder)(model)",
+    "torch's own private methods, of self": "class A(torch.nn.Module):\n"
+    "    def f(self): self._register_state_dict_hook(g)",
+    "torch's own tables, of self": "class A(torch.nn.Module):\n    def f(self): return self._parameters",
     "getattr with what is put together": "def f(g): return getattr(*(g, '_' + '_globals__'))",
     "a class by type with what is put together": "type(*('A', (list,), {}))",
     "a file that is loaded with what is put together": "import torch\ntorch.load(*given)",
@@ -276,6 +286,10 @@ HONEST = {
     "attributes of what functions of one's own make": "class A: pass\ndef make(): return A()\nmake().x = 1\n"
     "def same(x): return x\nsame(make()).y = 2\ndef again(n): return again(n - 1) if n else A()\nagain(3).z = 1\n"
     "def pair():\n    a = A()\n    return a, 3\nb, c = pair()\nb.w = 3",
+    "private names of a module of one's own": "class A(torch.nn.Module):\n"
+    "    def __init__(self):\n        super().__init__()\n        torch.nn.Module.__init__(self)\n"
+    "        self._count = 1\n"
+    "    def f(self): return self._count",
     "libraries of figures and tables": "import plotly.express as px, pandas as pd, matplotlib.pyplot as plt\n"
     "from rich.table import Table\nfrom einops.layers.torch import Rearrange\nfrom scipy import stats\n"
     "px.bar(pd.DataFrame({'a': [1]}), color_discrete_sequence=px.colors.qualitative.Plotly)\n"

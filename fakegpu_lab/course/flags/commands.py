@@ -21,15 +21,15 @@ def python_in(node: ast.Call) -> str:
     return argument(*words) if len(words) == 2 else ""
 
 
-def about(kind: str, arguments: list[ast.expr], gpus: set[str]) -> str:
+def about(kind: str, arguments: list[ast.expr], own: set[tuple[str, str]]) -> str:
     """What is suspicious about a line.
 
     Parameters
     ----------
     kind
         The method of the shell, one of `OF_SHELL`.
-    gpus
-        What the lesson's own cells give to ``%fakegpu``.
+    own
+        The magics of the lesson's own cells, with their lines.
     """
     words = _words(arguments)
     if len(words) < len(arguments) or not words:
@@ -49,8 +49,10 @@ def about(kind: str, arguments: list[ast.expr], gpus: set[str]) -> str:
         return f"sets %config {rest[:60]}"
     if name not in RUNS and EXPANDED.search(rest):
         return f"runs Python inside the line %{name} {rest[:60]}"
-    if name == "fakegpu" and rest.split(" ")[0] not in allowed.OF_FAKEGPU and rest not in gpus:
+    if name == "fakegpu" and rest.split(" ")[0] not in allowed.OF_FAKEGPU and (name, rest) not in own:
         return f"chooses the GPUs (%fakegpu {rest[:40]})"
+    if name == "lesson" and (name, rest) not in own:
+        return f"chooses another lesson (%lesson {rest[:40]})"
     return "" if name in allowed.MAGICS else f"uses the magic {name}"
 
 

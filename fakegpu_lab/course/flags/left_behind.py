@@ -174,13 +174,17 @@ def _modes() -> tuple[int, int]:
 
 
 class Settings(NamedTuple):
-    """What the machine (see `gpus`) and torch are set to: default dtype and device, gradients, autocast by device."""
+    """What the machine (see `gpus`) and torch are set to.
+
+    Default dtype and device, gradients, autocast by device; modes, and hooks on all modules, optimizers and tensors.
+    """
 
     gpus: Any
     dtype: Any
     device: Any
     gradients: bool
     autocast: dict[str, bool]
+    hooks: Any
 
     def changed(self) -> list[str]:
         """What is no longer so, for people."""
@@ -197,7 +201,10 @@ def settings() -> Settings:
     import torch
 
     autocast = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
-    return Settings(gpus(), torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(), autocast)
+    tables = [getattr(sys.modules.get(module), name, {}) for module, names in _HOOKS_OF_ALL.items() for name in names]
+    hooks = _modes(), torch._C._autograd._top_saved_tensors_default_hooks(True), [list(table) for table in tables]
+    grad, device = torch.is_grad_enabled(), torch.get_default_device()
+    return Settings(gpus(), torch.get_default_dtype(), device, grad, autocast, hooks)
 
 
 def gpus() -> Any:

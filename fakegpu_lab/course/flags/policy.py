@@ -81,7 +81,7 @@ class Policy:
         """Paths that the lesson itself uses."""
         self.set = {(False, name) for name in allowed.OF_TENSORS}
         """Attributes that the lesson itself sets; with whether it does so of a class, or of any other object."""
-        self.enabled, self.gpus = set[str](), set[str]()
+        self.enabled, self.magics = set[str](), set[tuple[str, str]]()
         self.called: set[str] = set()
         """Names of the methods that the lesson itself calls."""
         self.lessons: set[str] = set()
@@ -122,8 +122,8 @@ class Policy:
             if isinstance(node, ast.Call):
                 self.called.add(getattr(node.func, "attr", ""))
                 words = [one.value for one in node.args if isinstance(one, ast.Constant)]
-                if len(words) == 2 and words[0] == "fakegpu":
-                    self.gpus.add(str(words[1]).strip())
+                if len(words) == 2 and getattr(node.func, "attr", "") in commands.OF_SHELL:
+                    self.magics.add((str(words[0]), str(words[1]).strip()))
                 if self.names.path(node.func) == "fakegpu_lab.enable":
                     self.enabled.add(arguments(node))
 
@@ -295,11 +295,21 @@ class _Cell(ast.NodeVisitor):
         if load:
             yield self._of_another(node)
             yield self._passes_on(node, path)
+            called = isinstance(self._parent, ast.Call) and self._parent.func is node
+            if name.startswith("parse_") and name.endswith("args") and not called:
+                yield f"uses {name} as a value"
+            if name == "__init__" and text != "super()" and not (called and self._is_for_self(self._parent)):
+                yield f"calls {text[:40]}.__init__ for another object"
         if name.startswith("register_module_"):
             yield f"sets a hook on all modules ({name})"
         if not load:
             usual = name in allowed.OF_TENSORS and name != "data"
             yield ("" if usual else self._change(node.value)) or self._assignment(node, path)
+
+    def _is_for_self(self, call: ast.AST | None) -> bool:
+        """Whether the first argument of a call is the object of the method around, or what the answer made."""
+        given = call.args[0] if isinstance(call, ast.Call) and call.args else None
+        return isinstance(given, ast.Name) and given.id == self._self
 
     def _assignment(self, node: ast.Attribute, path: str) -> str:
         """An attribute may be set of what the answer made, and of what is there to be set."""
@@ -426,10 +436,11 @@ class _Cell(ast.NodeVisitor):
 
     def _is_own_private(self, node: ast.Attribute) -> bool:
         """Whether a private attribute is one of the answer's own classes."""
-        if isinstance(node.value, ast.Name) and self._is_of_self(node.value):
-            return True
-        if ast.unparse(node.value) == "super()" and self._self:
-            return True
+        if (isinstance(node.value, ast.Name) and self._is_of_self(node.value)) or (
+            ast.unparse(node.value) == "super()" and self._self
+        ):
+            bases = self._around[self._method - 1].bases  # type: ignore[attr-defined]
+            return not bases or node.attr not in public.private_of_torch()
         own = node.attr in self._names.private and not self._names.path(node.value)
         return own and (self._names.is_of_own_class(node.value) or node.attr not in public.taken_names())
 
@@ -558,6 +569,11 @@ class _Cell(ast.NodeVisitor):
             )
         ):
             yield f"calls {ast.unparse(func)[:60]}, of what the answer did not make"
+        word = path.rpartition(".")[2]
+        if isinstance(func, ast.Name) and word.startswith("register") and word not in self._policy.called:
+            yield f"calls {path[:60]}"
+        if isinstance(func, ast.Call) and self._names.path(func.func) in allowed.COPIES_NAMES:
+            yield f"copies attributes by their names ({ast.unparse(func.func)})"
         if name.endswith("_") and path and node.args:  # a module's function: torch.nn.init.zeros_(weight)
             yield self._change(node.args[0])
         if "out" in named:
@@ -568,7 +584,7 @@ class _Cell(ast.NodeVisitor):
         if name.startswith("register_state_dict") and "state_dict" in self._policy.lists:
             yield f"changes what state_dict says ({name})"
         if name in commands.OF_SHELL:
-            yield commands.about(name, node.args, self._policy.gpus)
+            yield commands.about(name, node.args, self._policy.magics)
             yield from self._text(commands.python_in(node), node.lineno)
 
     def _loading(self, node: ast.Call, path: str, name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:

@@ -29,13 +29,19 @@ def hidden_names(word: str) -> bool:
 @cache
 def taken_names() -> frozenset[str]:
     """The private names that this package and torch's own classes have: on any object, they may mean these."""
-    import torch
-
     package = Path(__file__).parents[2]
     words = {word for file in package.rglob("*.py") for word in _PRIVATE.findall(file.read_text("utf-8"))}
+    return private_of_torch().union(words)
+
+
+@cache
+def private_of_torch() -> frozenset[str]:
+    """Those of torch's own classes: of an object that inherits from one, they are torch's."""
+    import torch
+
     things = [torch.Tensor, torch.nn.Module(), torch.optim.Optimizer, torch.autograd.Function, torch.Generator,
               torch.UntypedStorage, torch.cuda.Stream, torch.cuda.Event, type(torch.ops)]  # fmt: skip
-    return frozenset(words.union(*map(dir, things)))
+    return frozenset(name for thing in things for name in dir(thing) if hidden_names(name))
 
 
 @cache

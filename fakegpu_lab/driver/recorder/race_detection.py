@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torch import library
+
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.happens_before import UNKNOWN, Use, Uses, merge, ordered
@@ -48,7 +50,12 @@ def buffers_of(value: Any) -> Iterator[Buffer]:
 def check(
     recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, note: Note
 ) -> None:
-    """Note the memory that an op uses which has just been launched, and report the races to `recorder`."""
+    """Note the memory that an op uses which has just been launched, and report the races to `recorder`.
+
+    An operator with a kernel in Python launches nothing: the ops inside of it have been noted, on their streams.
+    """
+    if func.namespace != "aten" and _is_python(func):
+        return
     written = written_by(func)
     reads: dict[int, Buffer] = {}
     writes: dict[int, Buffer] = {}
@@ -69,6 +76,12 @@ def check(
                 merge(stream.seen, host.seen)
                 use = uses[device] = Use(stream, stream.end, note)
             _note_use(recorder, buffer, use, is_write)
+
+
+def _is_python(func: Any) -> bool:
+    """Whether Python code has registered the kernel (`torch.library.Library.impl` keeps this list)."""
+    name = func.name().replace("::", "/")
+    return any(f"{name}/{key}" in library._impls for key in ("CUDA", "CompositeExplicitAutograd"))
 
 
 def collective(part: Part, name: str, reads: Sequence[Any], writes: Sequence[Any]) -> Use | None:
