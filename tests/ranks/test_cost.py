@@ -245,21 +245,6 @@ READS: dict[str, Callable[[torch.Tensor], object]] = {
 
 
 @pytest.mark.parametrize("read", READS)
-def test_a_functional_collective_races_only_with_what_does_not_wait_for_it() -> None:
-    def program(*, waits: bool) -> None:
-        dist.init_process_group("nccl", device_id=torch.device("cuda", dist.get_rank()))
-        x = torch.ones(1024, device="cuda")
-        y = torch.ops._c10d_functional.all_reduce(x, "sum", dist.group.WORLD.group_name)
-        if waits:
-            y = torch.ops._c10d_functional.wait_tensor(y)
-        y.mul(2)
-        torch.cuda.synchronize()
-
-    for waits, races in ((True, set()), (False, {("nccl:all_reduce", "aten::mul")})):
-        found = recorded(2, functools.partial(program, waits=waits)).races
-        assert {(race.first, race.second) for race in found} == races
-
-
 def test_what_the_host_reads_too_early_is_a_race(read: str) -> None:
     def program() -> None:
         rank = dist.get_rank()
@@ -445,3 +430,18 @@ def test_sends_of_one_card_share_its_links(shapes_alone: None) -> None:
     alone = lab.machine().fabric.cost("send", (0, 1), nbytes).on_links_ns
     assert spent(at_once=True) >= 7 * alone
     assert spent(at_once=False) >= 7 * alone
+
+
+def test_a_functional_collective_races_only_with_what_does_not_wait_for_it() -> None:
+    def program(*, waits: bool) -> None:
+        dist.init_process_group("nccl", device_id=torch.device("cuda", dist.get_rank()))
+        x = torch.ones(1024, device="cuda")
+        y = torch.ops._c10d_functional.all_reduce(x, "sum", dist.group.WORLD.group_name)
+        if waits:
+            y = torch.ops._c10d_functional.wait_tensor(y)
+        y.mul(2)
+        torch.cuda.synchronize()
+
+    for waits, races in ((True, set()), (False, {("nccl:all_reduce", "aten::mul")})):
+        found = recorded(2, functools.partial(program, waits=waits)).races
+        assert {(race.first, race.second) for race in found} == races

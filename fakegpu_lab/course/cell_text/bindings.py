@@ -27,10 +27,22 @@ def bindings(node: ast.AST) -> Iterator[tuple[str, int]]:
     inner: list[ast.AST] = []
     if isinstance(node, _COMPREHENSIONS):  # of these, only `:=` binds a name around them
         inner = [one.target for one in ast.walk(node) if isinstance(one, ast.NamedExpr)]
-    elif not isinstance(node, (*DEFINITIONS, ast.Lambda)):
+    elif isinstance(node, (*DEFINITIONS, ast.Lambda)):
+        inner = _run_around(node)
+    else:
         inner = list(ast.iter_child_nodes(node))
     for child in inner:
         yield from bindings(child)
+
+
+def _run_around(node: ast.AST) -> list[ast.AST]:
+    """What a definition or a lambda runs in the scope around it: decorators, defaults, annotations, bases."""
+    inside = {id(one) for one in (node.body if isinstance(getattr(node, "body", None), list) else [node.body])}  # type: ignore[attr-defined]
+    arguments = [node.args] if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else []
+    outside = [one for one in ast.iter_child_nodes(node) if id(one) not in inside and one not in arguments]
+    given = [one for of in arguments for one in ast.iter_child_nodes(of)]
+    annotations = [one.annotation for one in given if isinstance(one, ast.arg) and one.annotation is not None]
+    return [*outside, *annotations, *(one for one in given if not isinstance(one, ast.arg))]
 
 
 def names(node: ast.AST) -> set[str]:

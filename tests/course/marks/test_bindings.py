@@ -14,6 +14,9 @@ from fakegpu_lab.course.cell_text.source import binding, bound_names, class_name
     ("text", "bound"),
     [
         ("a = b", {"a"}),
+        ("def f(x: (d := int), y=(a := 1), *, k=(b := 2)) -> (c := 3): e = 1", {"a", "b", "c", "d", "f"}),
+        ("@(a := f)\nclass C((b := object), metaclass=(c := type)): d = (e := 1)", {"C", "a", "b", "c"}),
+        ("g = lambda x=(a := 1): (b := 2)", {"a", "g"}),
         ("a, (b, *c) = d", {"a", "b", "c"}),
         ("a: int = 1", {"a"}),
         ("a += 1", {"a"}),
