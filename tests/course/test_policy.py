@@ -94,6 +94,7 @@ FLAGGED = {
     "torch's own private methods, of self": "class A(torch.nn.Module):\n"
     "    def f(self): self._register_state_dict_hook(g)",
     "torch's own tables, of self": "class A(torch.nn.Module):\n    def f(self): return self._parameters",
+    "ranks where the lesson has none": "lab.run_ranks(print, 8)",
     "getattr with what is put together": "def f(g): return getattr(*(g, '_' + '_globals__'))",
     "a class by type with what is put together": "type(*('A', (list,), {}))",
     "a file that is loaded with what is put together": "import torch\ntorch.load(*given)",
@@ -435,6 +436,9 @@ def test_what_a_check_compares_with_is_not_read_under_another_name() -> None:
     policy = Policy([LESSON], compared=["table"])
     for text in ("known = table\ndef f(): return known[:2]", "class A: answer = table", "def f(): return table"):
         assert "reads table" in str(policy.flags(text))
+    for text in ("kept = torch.add(table, 0)\ndef f(): return kept", "later = (table for _ in range(9))"):
+        assert "with which the check compares" in str(policy.flags(text))
+    assert policy.flags("all(table[k] == 3 for k in range(2))\ndef g(other): return other") == []
     assert policy.flags("print(table)\ndef g(table): return table") == []
 
 

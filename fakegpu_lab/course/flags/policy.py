@@ -32,6 +32,7 @@ _SECRET = re.compile(
     r"gradebook\.db|grades\.csv|HIDDEN TESTS|/proc/|(^|[.{\[])__\w|^(weights_only|allow_pickle)$|ext://|fakegpu_lab\.\w+\."
 )
 _QUIET = frozenset({"print", "help", "dir", "type", "repr", "id"})
+_CONSUMES = frozenset({"all", "any", "dict", "list", "max", "min", "print", "set", "sorted", "sum", "tuple"})
 _BY_NAME = frozenset({"getattr", "setattr", "delattr"})
 _NAMESPACES = frozenset({"globals", "locals", "exec"})
 _ERRORS = frozenset(
@@ -95,7 +96,7 @@ class Policy:
             self._learn(tree)
         self._given = {name: path for name, path in self.names.paths.items() if "()" not in path}
         self._read -= set(self._given)
-        self.compared = frozenset(compared)
+        self.compared = set(compared)
         defined = {one.name for tree in solved for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
         self.lists = (allowed.LISTS & set(asked)) - defined
         self._shared = Shared(self.used) if any("run_ranks" in text for text in (*given, *solutions)) else None
@@ -159,6 +160,7 @@ class Policy:
         self.kept = self._read - set(later)
         try:
             self.names.learn(tree, own=True)
+            self._derive(tree)
             _Cell(self, tree)  # what is known at the end of a cell holds for all of it
             paths, found = self.names.paths, set[str]()
             for reading in self.names.readings():
@@ -178,6 +180,15 @@ class Policy:
         ]
         found |= {f"gives {name} another meaning" for name in other if name in bound}
         return sorted(found)
+
+    def _derive(self, tree: ast.Module) -> None:
+        """What a cell makes of a compared value is a compared value, too."""
+        for statement in tree.body if self.compared else ():
+            read = {
+                one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+            }
+            if read & self.compared and not isinstance(statement, (*_FUNCTION[:2], ast.ClassDef)):
+                self.compared |= names(statement)
 
 
 class _Cell(ast.NodeVisitor):
@@ -235,7 +246,8 @@ class _Cell(ast.NodeVisitor):
                 yield f"names {name}"
         if name in _BY_NAME and not called and isinstance(node.ctx, ast.Load):
             yield f"uses {name} as a value"
-        if self._policy.compared and (self._is_in_function or self._is_in_class) and isinstance(node.ctx, ast.Load):
+        late = self._is_in_function or self._is_in_class or self._is_in_generator
+        if self._policy.compared and late and isinstance(node.ctx, ast.Load):
             reached = (self._names.reached_from(node) & self._policy.compared) - self._own
             yield from (f"reads {one}, with which the check compares the result" for one in sorted(reached))
         if name == "get_ipython" and not called:  # a line of IPython's is such a call
@@ -394,6 +406,16 @@ class _Cell(ast.NodeVisitor):
         return any(isinstance(one, _FUNCTION) for one in self._around)
 
     @property
+    def _is_in_generator(self) -> bool:
+        """Whether a generator expression is around that is kept, so that this may run later."""
+        pairs = zip([None, *self._around], self._around, strict=False)
+        return any(
+            isinstance(one, ast.GeneratorExp)
+            and not (isinstance(outer, ast.Call) and isinstance(outer.func, ast.Name) and outer.func.id in _CONSUMES)
+            for outer, one in pairs
+        )
+
+    @property
     def _method(self) -> int:
         """Where the innermost method around is; -1 if there is none."""
         around = enumerate(zip(self._around, self._around[1:], strict=False), 1)
@@ -520,6 +542,8 @@ class _Cell(ast.NodeVisitor):
             path == "fakegpu_lab.enable" and arguments(node) not in self._policy.enabled
         ):
             yield f"chooses the GPUs ({ast.unparse(node)[:60]})"
+        if path == "fakegpu_lab.run_ranks" and path not in self._policy.used:
+            yield "starts ranks (run_ranks)"
         if name in ("attrgetter", "methodcaller", "new_class", *_MODES):
             yield f"uses {name}"
         if path in allowed.RUN_TEXT:
