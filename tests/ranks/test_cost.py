@@ -434,7 +434,6 @@ def test_sends_of_one_card_share_its_links(shapes_alone: None) -> None:
 
 def test_a_functional_collective_races_only_with_what_does_not_wait_for_it(shapes_alone: None) -> None:
     def program(*, waits: bool) -> None:
-        dist.init_process_group("nccl", device_id=torch.device("cuda", dist.get_rank()))
         x = torch.ones(1024, device="cuda")
         y = torch.ops._c10d_functional.all_reduce(x, "sum", dist.group.WORLD.group_name)
         if waits:

@@ -96,7 +96,9 @@ class Policy:
             self._learn(tree)
         self._given = {name: path for name, path in self.names.paths.items() if "()" not in path}
         self._read -= set(self._given)
-        self.compared = set(compared)
+        self.compared = frozenset(compared)
+        self.derived: set[str] = set()
+        """Names of what the answer has made of those."""
         defined = {one.name for tree in solved for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
         self.lists = (allowed.LISTS & set(asked)) - defined
         self._shared = Shared(self.used) if any("run_ranks" in text for text in (*given, *solutions)) else None
@@ -187,8 +189,8 @@ class Policy:
             read = {
                 one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
             }
-            if read & self.compared and not isinstance(statement, (*_FUNCTION[:2], ast.ClassDef)):
-                self.compared |= names(statement)
+            if read & (self.compared | self.derived) and not isinstance(statement, (*_FUNCTION[:2], ast.ClassDef)):
+                self.derived |= names(statement)
 
 
 class _Cell(ast.NodeVisitor):
@@ -249,6 +251,7 @@ class _Cell(ast.NodeVisitor):
         late = self._is_in_function or self._is_in_class or self._is_in_generator
         if self._policy.compared and late and isinstance(node.ctx, ast.Load):
             reached = (self._names.reached_from(node) & self._policy.compared) - self._own
+            reached |= {name} & self._policy.derived if not self._is_local(name) else set()
             yield from (f"reads {one}, with which the check compares the result" for one in sorted(reached))
         if name == "get_ipython" and not called:  # a line of IPython's is such a call
             yield "uses get_ipython"
@@ -404,6 +407,14 @@ class _Cell(ast.NodeVisitor):
     def _is_in_function(self) -> bool:
         """Whether a function is around, so that a check may run this."""
         return any(isinstance(one, _FUNCTION) for one in self._around)
+
+    def _is_local(self, name: str) -> bool:
+        """Whether a function around binds a name itself."""
+        functions = [one for one in self._around if isinstance(one, _FUNCTION)]
+        given = {one.arg for of in functions for one in ast.walk(of.args) if isinstance(one, ast.arg)}
+        return name in given or any(
+            isinstance(of.body, list) and name in names(ast.Module(of.body, [])) for of in functions
+        )
 
     @property
     def _is_in_generator(self) -> bool:
