@@ -207,14 +207,17 @@ def settings() -> Settings:
     return Settings(gpus(), torch.get_default_dtype(), device, grad, autocast, hooks)
 
 
-def gpus() -> Any:
-    """The machine's specification, its settings, and its cards' profiles; None without one."""
+def machine() -> Any:
+    """The machine of this moment; None without one."""
     from fakegpu_lab import session
 
-    if not session.enabled():
-        return None
-    machine = session.machine()
-    return machine.spec, machine.compute, machine.clock, [card.profile for card in machine.cards]
+    return session.machine() if session.enabled() else None
+
+
+def gpus() -> Any:
+    """The machine's specification, its settings, and its cards' profiles; None without one."""
+    now = machine()
+    return None if now is None else (now.spec, now.compute, now.clock, [card.profile for card in now.cards])
 
 
 def _name(gpus: Any) -> str:

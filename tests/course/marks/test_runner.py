@@ -465,6 +465,14 @@ def test_what_exercises_did_is_reported_once(process: Process) -> None:
     ]
 
 
+def test_a_machine_that_is_replaced_while_an_exercise_is_recorded_is_named(process: Process) -> None:
+    process.cell("%load_ext fakegpu_lab\nimport fakegpu_lab as lab, torch\nlab.enable('a100')", "locked")
+    assert process.cell("%%exercise one\nx = torch.ones(2).cuda()")["left"] == []
+    said = "the GPUs had been replaced while the exercise was recorded"
+    assert said in process.cell("%%exercise one\nlab.reset()\nx = torch.ones(2).cuda()")["left"]
+    assert said not in process.cell("lab.reset()")["left"]
+
+
 def test_threads_of_the_notebook_s_own_are_counted(process: Process) -> None:
     message = process.cell("import threading\nstop = threading.Event()\nthreading.Thread(target=stop.wait).start()")
     assert message["threads"] == 0, "it waits in Python's own code"

@@ -101,6 +101,7 @@ class _Runner:
         known = self._in_place()
         for name in self.read if not own else ():
             known.look(self.shell.user_ns.get(name), name)
+        machine = left_behind.machine()
         ran = self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
         if self.magics is None and type(registered) is self._magics_class:
@@ -115,6 +116,8 @@ class _Runner:
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
             for name in bound_names(job["source"]):
                 self.helpers.pop(name, None)  # from here on, it is the cell's
+        if new and left_behind.machine() is not machine and not job["any_gpus"]:
+            left.append("the GPUs had been replaced while the exercise was recorded")
         tried = [self._observe_tried(one) for one in new]
         altered = [[0, name] for name in known.changed()]
         error = ran.error_before_exec or ran.error_in_exec
