@@ -7,8 +7,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.cell_text.bindings import names as names_bound_by
-
 if TYPE_CHECKING:
     from typing import TypeGuard
 
@@ -104,35 +102,10 @@ def is_expectation(node: ast.AST) -> TypeGuard[ast.Call]:
 
 
 def expected_names(source: str) -> set[str]:
-    """The names with whose values a check compares, ``alone`` in ``expect.close(found, alone)``.
-
-    And those of the functions with which it computes them: ``counted`` in ``built = counted(model)``.
-    """
-    statements = [part.statement for part in parts(source)]
-    calls = [node for one in statements for node in ast.walk(one) if _of_expect(node) in _COMPARES]
+    """The names with whose values a check compares: ``alone`` in ``expect.close(found, alone)``."""
+    calls = [node for part in parts(source) for node in ast.walk(part.statement) if _of_expect(node) in _COMPARES]
     second = [call.args[1] for call in calls if isinstance(call, ast.Call) and len(call.args) > 1]
-    names = {one.id for one in second if isinstance(one, ast.Name)}
-    used = {node.id for one in second for node in ast.walk(one) if isinstance(node, ast.Name)}
-    made = [one.value for one in statements if isinstance(one, ast.Assign) and used & names_bound_by(one)]
-    return names.union(*map(_results_of, (*second, *made)))
-
-
-def _results_of(node: ast.expr) -> set[str]:
-    """The functions whose results an expression has, by name; not those that make their arguments."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return {node.func.id}
-    inner: list[ast.expr] = []
-    if isinstance(node, ast.Call):
-        inner = [node.func]
-    elif isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
-        inner = [node.value]
-    elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-        inner = node.elts
-    elif isinstance(node, ast.BinOp):
-        inner = [node.left, node.right]
-    elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
-        inner = [node.elt]
-    return set[str]().union(*map(_results_of, inner))
+    return {one.id for one in second if isinstance(one, ast.Name)}
 
 
 def is_run(node: ast.AST) -> TypeGuard[ast.Call]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakegpu_lab import expect
-from fakegpu_lab.course.checks import checking, statements
+from fakegpu_lab.course.checks import checking
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder, unwritten
 from fakegpu_lab.course.expect.expectation import JUDGES
 from fakegpu_lab.course.expect.outcome import RunningCheck, Unmet, begin, end, report
@@ -416,9 +416,3 @@ def test_trace_that_an_expectation_looks_at() -> None:
 
 def test_outside_a_check_an_expectation_has_no_line() -> None:
     assert "\n  line" not in told(lambda: expect.equal(1, 2))
-
-
-def test_what_a_check_compares_with_and_computes_it_with() -> None:
-    source = "a, b = counted(made(x)), 3\nlost = timed(x)\nexpect.equal(mine(1), a)\n"
-    source += "expect.close(mine(2), [other(3).sum() / 2, known])\n"
-    assert statements.expected_names(source + "expect.equal(mine(3), alone)") == {"a", "alone", "counted", "other"}
