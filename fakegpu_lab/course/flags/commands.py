@@ -51,7 +51,7 @@ def about(kind: str, arguments: list[ast.expr], own: set[tuple[str, str]]) -> st
         return f"runs Python inside the line %{name} {rest[:60]}"
     if name == "fakegpu" and rest.split(" ")[0] not in allowed.OF_FAKEGPU and (name, rest) not in own:
         return f"chooses the GPUs (%fakegpu {rest[:40]})"
-    if name == "lesson" and (name, rest) not in own:
+    if name == "lesson" and rest and (name, rest) not in own:
         return f"chooses another lesson (%lesson {rest[:40]})"
     return "" if name in allowed.MAGICS else f"uses the magic {name}"
 
