@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ import fakegpu_lab as lab
 from fakegpu_lab.course.expect.plain_data.held import tensors_in
 from fakegpu_lab.course.flags.measured_memory import MeasuredMemory
 from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
+from fakegpu_lab.user_code.frames import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +65,7 @@ def names() -> Iterator[dict[str, Any]]:
     ],
 )
 def test_what_an_answer_frees_or_resets_is_noticed(names: dict[str, Any], statement: str, found: list[str]) -> None:
-    memory = MeasuredMemory({"<cell 2>", __file__})
+    memory = MeasuredMemory({"<cell 2>"} | {frame.f_code.co_filename for frame in walk(sys._getframe())})
     exec(compile(statement, "<check one-check>", "exec"), names)
     assert memory.noticed() == found
     exec(compile(statement, "<check one-check>", "exec"), names)
@@ -74,7 +76,7 @@ def test_what_an_answer_frees_or_resets_is_noticed(names: dict[str, Any], statem
 
 
 def test_what_an_answer_takes_and_keeps_out_of_sight_counts_from_then_on(names: dict[str, Any]) -> None:
-    memory = MeasuredMemory({"<cell 2>", __file__})
+    memory = MeasuredMemory({"<cell 2>"} | {frame.f_code.co_filename for frame in walk(sys._getframe())})
     names["model"] = torch.nn.Module()
     names["held"].clear()
     memory.noticed()

@@ -116,8 +116,12 @@ def _is_one_mask(indices: list[torch.Tensor | None]) -> bool:
 def value(op: Op, a: Named) -> None:
     """A 0-dim tensor that is taken as a number: `item()` (Indexing.cu, masked_fill__cuda; index_fill_; linspace)."""
     for name in ("value", "start", "end"):
-        if a.get(name).__class__ is FakeCudaTensor:
-            transfer.local_scalar_dense(op, (a[name],), {})
+        number = a.get(name)
+        if number.__class__ is FakeCudaTensor and number._inner.is_meta:  # what it is does not matter
+            sync_debug.synchronizing()
+            transfer.count_copy(transfer.usable(number)._device, None, number.element_size())
+        elif number.__class__ is FakeCudaTensor:
+            transfer.local_scalar_dense(op, (number,), {})
 
 
 def value_beside(op: Op, a: Named) -> None:
