@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import library
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
@@ -54,7 +55,7 @@ def check(
 
     An operator with a kernel in Python launches nothing: the ops inside of it have been noted, on their streams.
     """
-    if func.namespace != "aten" and _is_python(func):
+    if func.namespace != "aten" and isinstance(func, torch._ops.OpOverload) and _is_python(func):
         return
     written = written_by(func)
     reads: dict[int, Buffer] = {}
