@@ -163,12 +163,21 @@ def _with_driver(owner: Any, name: str, value: object) -> object:
 
 
 def _by_torch(now: object, kept: object) -> bool:
-    """Whether torch itself wrapped a function: ``torch.manual_seed`` for Dynamo, ``step`` of an optimizer's class."""
+    """Whether torch itself wrapped a function: ``torch.manual_seed`` for Dynamo, ``step`` of an optimizer's class.
+
+    Dynamo also puts functions of its own in the place of methods, such as ``Module.__init__``.
+    """
+    if isinstance(now, types.FunctionType) and trusted(now.__code__) and "/torch/_dynamo/" in _file(now):
+        return True
     while isinstance(now, types.FunctionType) and classified(now.__code__.co_filename) & TORCH:
         now = getattr(now, "__wrapped__", None)
         if now is kept:
             return True
     return False
+
+
+def _file(function: types.FunctionType) -> str:
+    return function.__code__.co_filename.replace(os.sep, "/")
 
 
 def from_cell(value: object) -> bool:

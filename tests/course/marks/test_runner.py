@@ -653,3 +653,14 @@ def test_what_checks_measure_with_is_put_back_with_a_machine_and_without(
     assert message["restored"] == [place]
     assert saw(message) == [["list", [1, 2]], 3]
     assert process.check("expect.equal(1, 1)")["restored"] == []
+
+
+def test_what_torch_puts_into_its_own_classes_is_no_change_and_what_a_cell_puts_there_is(process: Process) -> None:
+    process.cell(
+        "import torch\nnet = torch.nn.Linear(2, 2)\nsteps = torch.optim.AdamW(net.parameters())\n"
+        "torch.compile(lambda x: net(x).sum(), backend='eager')(torch.ones(1, 2)).backward()\nsteps.step()"
+    )
+    assert process.check("expect.equal(1, 'mine')")["restored"] == []
+    process.cell("torch.optim.AdamW.step = lambda self: None\ntorch.nn.Linear.forward = lambda self, x: x")
+    found = process.check("expect.equal(1, 'mine')")["restored"]
+    assert sorted(found) == ["torch.nn.modules.linear.Linear.forward", "torch.optim.adamw.AdamW.step"]
