@@ -50,6 +50,19 @@ def names(node: ast.AST) -> set[str]:
     return {name for name, _ in bindings(node)}
 
 
+def names_anywhere(tree: ast.AST) -> set[str]:
+    """The names that a program binds, also within functions, classes and comprehensions."""
+    found = names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, (*DEFINITIONS, ast.ExceptHandler)) and node.name:
+            found.add(node.name)
+    return found
+
+
 def declared_global(node: ast.AST) -> set[str]:
     """The names that functions within a program may bind around them."""
     return {name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names}

@@ -43,7 +43,7 @@ def python_of(source: str) -> str:
     text = transformed(source)
     lines = source.split("\n")
     empty = "\n" * next((at for at, line in enumerate(lines) if line.strip()), 0)  # IPython leaves them out
-    words = _words(text) if text.startswith("get_ipython().run_cell_magic(") else []
+    words = _cell_magic(text)
     if len(words) == 3 and words[0] == "timeit":
         return empty + transformed(argument(*words[:2])).strip("\n") + "\n" + python_of(words[2])
     if len(words) == 3 and words[0] in _RUN and not EXPANDED.search(words[1]):
@@ -58,11 +58,16 @@ def magics_of(source: str) -> list[tuple[str, str]]:
     [('time', ''), ('exercise', 'one')]
     """
     found: list[tuple[str, str]] = []
-    words = _words(transformed(source)) if source.lstrip().startswith("%%") else []
+    words = _cell_magic(transformed(source))
     while len(words) == 3 and words[0] in _RUN | RUNS.keys() and len(found) < _MOST_WITHIN:
         found.append((words[0], words[1].strip()))
-        words = _words(transformed(words[2])) if words[2].lstrip().startswith("%%") else []
+        words = _cell_magic(transformed(words[2]))
     return found
+
+
+def _cell_magic(text: str) -> list[str]:
+    """The magic's name, its line and its cell, if a cell is a call of a cell's magic and nothing else."""
+    return _words(text) if text.startswith("get_ipython().run_cell_magic(") else []
 
 
 def _words(text: str) -> list[str]:

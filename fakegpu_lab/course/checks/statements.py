@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab.course.cell_text.bindings import names_anywhere
+
 if TYPE_CHECKING:
     from typing import TypeGuard
 
@@ -42,10 +44,7 @@ class Part:
 
 def bound_in(parts: list[Part]) -> frozenset[str]:
     """The names that a check binds, also within its functions and comprehensions."""
-    nodes = [node for part in parts for node in ast.walk(part.statement)]
-    found = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    found |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    return frozenset(found | {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))})
+    return frozenset[str]().union(*(names_anywhere(part.statement) for part in parts))
 
 
 def parts(source: str) -> list[Part]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import re
@@ -146,10 +147,13 @@ def _same_tensors(found: Any, expected: Any, rtol: float, atol: float) -> tuple[
     if exact and not plain and one.dtype != other.dtype:
         return False, f"the dtype {one.dtype}, not {other.dtype}"
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
-    wrong = one != other if exact and not plain else ~torch.isclose(one.to(wide), other.to(wide), rtol=rtol, atol=atol)
-    if exact and plain and found.dtype in _ROUNDED:
-        near = torch.isclose(one.to(wide), other.to(wide), rtol=_ROUNDED[found.dtype], atol=0.0)
-        wrong &= ~near | (one != other.to(one.dtype))
+    if exact and not plain:
+        wrong = one != other
+    else:
+        near = functools.partial(torch.isclose, one.to(wide), other.to(wide))
+        wrong = ~near(rtol=rtol, atol=atol)
+        if exact and found.dtype in _ROUNDED:
+            wrong &= ~near(rtol=_ROUNDED[found.dtype], atol=0.0) | (one != other.to(one.dtype))
     met = not wrong.any()
     if met or one.numel() <= SHOWN:
         return met, ""

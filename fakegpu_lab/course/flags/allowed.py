@@ -159,7 +159,7 @@ HIDDEN = _words(
     numpy.ctypeslib numpy.f2py numpy.frompyfunc.__call__ numpy.get_include numpy.random.bit_generator
     dataclasses.make_dataclass functools.singledispatch functools.singledispatchmethod logging.config
     logging.handlers typing.get_type_hints typing.ForwardRef typing.evaluate_forward_ref
-    collections.abc.ByteString json.tool html.parser pandas.eval pandas.read_pickle pandas.read_hdf
+    collections.abc.ByteString json.tool html.parser
     matplotlib.style.core rich.console.get_ipython
     """
 )

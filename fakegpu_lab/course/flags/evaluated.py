@@ -58,6 +58,15 @@ _FOUND_IN = {
 Of functions, it may bring those that make values."""
 
 
+OF_CHECKS = "<check "
+"""How the file names of checks begin."""
+
+
+def is_lessons(file: str, lesson: Collection[str]) -> bool:
+    """Whether code is of a check, or of one of the lesson's own cells, whose files are `lesson`."""
+    return file in lesson or file.startswith(OF_CHECKS)
+
+
 def reports(
     trusted: Callable[[CodeType], bool], lesson: Collection[str], read: Collection[str] = ()
 ) -> Callable[[str, tuple[Any, ...], FrameType], str]:
@@ -83,7 +92,7 @@ def reports(
         for one in walk(frame):
             file = one.f_code.co_filename
             if not trusted(one.f_code):
-                if file in lesson or file.startswith("<check "):
+                if is_lessons(file, lesson):
                     return ""
                 return _sentence(event, arguments, by) + (f": it names {odd[0][:40]}" if odd else "")
             if one is frame and (names := _GIVEN_TEXT.get((os.path.basename(file), one.f_code.co_name))):  # noqa: PTH119

@@ -12,8 +12,8 @@ import gc
 import sys
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.flags import tampering
-from fakegpu_lab.hardware.allocator.blocks import ALLOCATED, SHARED
+from fakegpu_lab.course.flags import left_behind, tampering
+from fakegpu_lab.course.flags.evaluated import is_lessons
 from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
 from fakegpu_lab.user_code.frames import walk
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from fakegpu_lab.hardware.allocator.blocks import Block
 
-OF_CHECKS = "<check "
-"""How the file names of checks begin."""
 LEAST = 2**20
 """Bytes that are worth a flag."""
 PHRASES = {
@@ -44,13 +42,12 @@ class MeasuredMemory:
     """
 
     def __init__(self, lesson: set[str]) -> None:
-        from fakegpu_lab import session
-
         self._lesson = lesson
         self._freed, self._reset, self._collecting = 0, False, False
-        self._allocators = [card.allocator for card in (session.machine().cards if session.enabled() else [])]
+        machine = left_behind.machine()
+        self._allocators = [card.allocator for card in machine.cards] if machine is not None else []
         self._known = self._in_use()
-        _held.update(self._known)
+        self._held = dict(self._known)
         for allocator in self._allocators:
             allocator.__class__ = _Reporting
         _watching[:] = [self]
@@ -63,16 +60,10 @@ class MeasuredMemory:
         if sum(block.size for block in new.values()) >= LEAST:
             buffers = (getattr(one, "_buffer", None) for one in reached())
             seen = {id(buffer.block) for buffer in buffers if buffer is not None}
-            _held.update((number, block) for number, block in new.items() if number not in seen)
+            self._held.update((number, block) for number, block in new.items() if number not in seen)
 
     def _in_use(self) -> dict[int, Block]:
-        blocks = (
-            block
-            for allocator in self._allocators
-            for segment in allocator.segments.values()
-            for block in segment.blocks()
-        )
-        return {id(block): block for block in blocks if block.state in (ALLOCATED, SHARED)}
+        return {id(block): block for allocator in self._allocators for block in allocator.blocks_in_use()}
 
     def noticed(self) -> list[str]:
         """Which of `PHRASES` are true since the last call."""
@@ -85,13 +76,12 @@ class MeasuredMemory:
         for allocator in self._allocators:
             allocator.__class__ = CachingAllocator
         _watching.clear()
-        _held.clear()
         if self._collects in gc.callbacks:
             gc.callbacks.remove(self._collects)
 
     def frees(self, block: Block) -> None:
-        """A block from before the check is freed."""
-        if not self._collecting and any(self._answers()):
+        """A block is freed; it counts if it was in use before."""
+        if self._held.pop(id(block), None) is not None and not self._collecting and any(self._answers()):
             self._freed += block.size
 
     def resets(self) -> None:
@@ -102,14 +92,12 @@ class MeasuredMemory:
         """For each frame of cells and checks, the innermost first: whether it is an answer's."""
         for frame in walk(sys._getframe()):
             if not tampering.trusted(frame.f_code):
-                file = frame.f_code.co_filename
-                yield not (file.startswith(OF_CHECKS) or file in self._lesson)
+                yield not is_lessons(frame.f_code.co_filename, self._lesson)
 
     def _collects(self, phase: str, about: dict[str, Any]) -> None:
         self._collecting = phase == "start" and about["generation"] < 2
 
 
-_held: dict[int, Block] = {}
 _watching: list[MeasuredMemory] = []
 
 
@@ -117,7 +105,7 @@ class _Reporting(CachingAllocator):
     __slots__ = ()
 
     def free(self, block: Block) -> None:
-        if _held.pop(id(block), None) is not None and _watching:
+        if _watching:
             _watching[0].frees(block)
         super().free(block)
 

@@ -14,7 +14,7 @@ import string
 import sys
 from typing import TYPE_CHECKING
 
-from fakegpu_lab.course.cell_text.bindings import DEFINITIONS, declared_global, names
+from fakegpu_lab.course.cell_text.bindings import DEFINITIONS, declared_global, names, names_anywhere
 from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, syntax_error, tree_of
 from fakegpu_lab.course.cell_text.source import commands as commands_in
 from fakegpu_lab.course.flags import allowed, commands, public
@@ -202,10 +202,7 @@ class _Cell(ast.NodeVisitor):
         self.changed: set[str] = set()
         self._around: list[ast.AST] = []
         self._selves: dict[ast.AST, str] = {}
-        self._own = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-        self._own |= {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)} | names(tree)
-        self._own |= {one.name for one in ast.walk(tree) if isinstance(one, (*_FUNCTION[:2], ast.ClassDef))}
-        self._own |= {one.name for one in ast.walk(tree) if isinstance(one, ast.ExceptHandler) and one.name}
+        self._own = names_anywhere(tree)
         self.visit(tree)
 
     def visit(self, node: ast.AST) -> None:
@@ -561,15 +558,16 @@ class _Cell(ast.NodeVisitor):
             yield from self._run_text(node, path, named)
         yield from self._loading(node, path, name, named)
         given = allowed.COPIES_NAMES.get(path, len(node.args))
-        starred = path in allowed.COPIES_NAMES and any(isinstance(one, ast.Starred) for one in node.args)
+        starred = any(isinstance(one, ast.Starred) for one in node.args)
         if path == "gc.collect" and (node.args or node.keywords):
             yield "chooses what is collected (gc.collect)"
-        if (name == "type" or path in allowed.CALLED) and any(isinstance(one, ast.Starred) for one in node.args):
+        if (name == "type" or path in allowed.CALLED) and starred:
             yield f"calls {name} with arguments that are put together"
         into_others = path.endswith("update_wrapper") and not (
             node.args and self._names.is_own(node.args[0], self._parameters)
         )
-        if {"assigned", "updated"} & set(named) or len(node.args) > given or starred or into_others:
+        copied = starred and path in allowed.COPIES_NAMES
+        if {"assigned", "updated"} & set(named) or len(node.args) > given or copied or into_others:
             yield f"copies attributes by their names ({name})"
         if name.startswith("parse_") and name.endswith("args"):
             into = [*node.args[1:2], *([named["namespace"]] if "namespace" in named else [])]

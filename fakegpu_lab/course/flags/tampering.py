@@ -79,14 +79,11 @@ class Pristine:
         for name in COMPARED + BUILT_WITH:
             owner = _owner(name)
             if owner is not None:
-                self._keep(owner, own=False)
-            for kind in vars(owner).values() if name in BUILT_WITH and owner is not None else ():
-                if isinstance(kind, type) and kind.__module__.startswith("torch."):
-                    self._keep_class(kind)
+                self._keep(owner, own=False, classes=name in BUILT_WITH)
             if isinstance(owner, type):
                 self._names.append((owner, frozenset(vars(owner))))
 
-    def _keep(self, owner: Any, *, own: bool) -> None:
+    def _keep(self, owner: Any, *, own: bool, classes: bool = False) -> None:
         judging = own and owner.__name__.startswith(_JUDGING)
         for name, value in list(vars(owner).items()):
             if judging and not name.startswith("__"):
@@ -97,7 +94,8 @@ class Pristine:
                 _is_kept(value) and not (owner.__name__ == "torch" and name == "Storage")  # set_default_dtype sets it
             ):
                 self._kept.append((owner, name, value, None))
-                if own and isinstance(value, type) and value.__module__ == owner.__name__:
+                home = value.__module__ if isinstance(value, type) else ""
+                if (own and home == owner.__name__) or (classes and home.startswith("torch.")):
                     self._keep_class(value)
 
     def _keep_class(self, owner: type) -> None:

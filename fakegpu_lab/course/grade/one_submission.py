@@ -128,13 +128,9 @@ def _run(
 ) -> Altered:
     outcome.cells = [CellOutcome(id=cell.id, kind=cell.kind, source=cell.visible, ran=False) for cell in repaired.cells]
     checks = {check.grade_id: check for check in outcome.checks}
-    flags: set[str] = set()
-    modules = [path.removesuffix(".py") for path in submission.files if path.endswith(".py")]
-    policy = lesson.policy(modules)
     brought = {path: text for path, text in submission.files.items() if "__pycache__" not in PurePosixPath(path).parts}
-    flags |= _suspicious_files(policy, {path: text for path, text in brought.items() if path not in lesson.files})
-    flags |= _suspicious(policy, repaired, lesson.read_by)
-    failures = set[str]()
+    policy, flags = _read(lesson, repaired, submission, brought)
+    failures, refused = set[str](), set[str]()
     files = {**brought, **lesson.files}
     about: dict[str, Any] = {"given": list(lesson.files), "read": sorted(lesson.read), "allow": lesson.allow}
     about["texts"] = sorted(policy.texts)
@@ -162,7 +158,7 @@ def _run(
                     if cell.kind == "locked":
                         outcome.notes.append(f"the lesson's own cell {cell.id} failed: {failed}")
                 if message.get("unreadable"):
-                    flags.discard(f"{cell.id}: {UNREADABLE}")
+                    refused.add(f"{cell.id}: {UNREADABLE}")
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
                 altered |= set(_seen_by_check(cell.id, message))
                 if cell.kind == "check":
@@ -176,13 +172,27 @@ def _run(
     except EndedError as end:
         outcome.status, outcome.reason = end.status, f"{end.reason}, in {shown.id}"  # type: ignore[assignment]
     if failures:
-        flags |= _suspicious(lesson.policy(modules), repaired, lesson.read_by, frozenset(failures))
+        flags |= _read(lesson, repaired, submission, brought, frozenset(failures))[1]
+    flags -= refused
     outcome.peak_bytes = sandbox.peak_bytes
     outcome.processor_seconds = round(sandbox.spent.processor, 2)
     outcome.asleep_seconds = round(sandbox.spent.asleep, 2)
     flags |= sandbox.flags
     outcome.flags = sorted(flags)
     return altered
+
+
+def _read(
+    lesson: GradedLesson,
+    repaired: repair.Repaired,
+    submission: Submission,
+    brought: dict[str, bytes],
+    failed: frozenset[str] = frozenset(),
+) -> tuple[Policy, set[str]]:
+    """The policy that has read a submission, and what it finds in files and cells; `failed` as for `_suspicious`."""
+    policy = lesson.policy([path.removesuffix(".py") for path in submission.files if path.endswith(".py")])
+    found = _suspicious_files(policy, {path: text for path, text in brought.items() if path not in lesson.files})
+    return policy, found | _suspicious(policy, repaired, lesson.read_by, failed)
 
 
 def _suspicious(
@@ -225,20 +235,19 @@ def _second(cell: repair.Cell, repaired: repair.Repaired) -> Iterator[str]:
 def _suspicious_files(policy: Policy, files: dict[str, bytes]) -> set[str]:
     """What is suspicious in files that were handed in: what the policy finds, and what hides a module of Python's."""
     found = {f"{path}: brings compiled code" for path in files if path.lower().endswith(COMPILED)}
-    for path in [path for path in files if path.endswith(".py")] * 2:  # twice: one may import another
-        policy.bring(path.removesuffix(".py").replace("/", "."), _decoded(files[path])[0])
-    for path, text in files.items():
-        if path.endswith(".py"):
-            found |= {f"{path}: {what}" for what in _flags_of_file(policy, text)}
-            name = PurePosixPath(path).parts[0].removesuffix(".py")
-            if name in sys.stdlib_module_names or find_spec(name) is not None:
-                found.add(f"{path}: takes the place of the module {name}")
+    modules = {path: _decoded(text) for path, text in files.items() if path.endswith(".py")}
+    for path, (source, _) in [*modules.items()] * 2:  # twice: one may import another
+        policy.bring(path.removesuffix(".py").replace("/", "."), source)
+    for path, (source, encoding) in modules.items():
+        found |= {f"{path}: {what}" for what in _flags_of_file(policy, source, encoding)}
+        name = PurePosixPath(path).parts[0].removesuffix(".py")
+        if name in sys.stdlib_module_names or find_spec(name) is not None:
+            found.add(f"{path}: takes the place of the module {name}")
     return found
 
 
-def _flags_of_file(policy: Policy, text: bytes) -> list[str]:
-    """What the policy finds in a module."""
-    source, encoding = _decoded(text)
+def _flags_of_file(policy: Policy, source: str, encoding: str) -> list[str]:
+    """What the policy finds in a module, whose encoding is empty if it cannot be decoded."""
     if not encoding:
         return ["cannot be decoded"]
     found = [] if encoding in ("utf-8", "utf-8-sig") else [f"is written in {encoding}"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.cost.work import Work, nbytes_of, numel_of, streaming
+from fakegpu_lab.driver.cost.work import Work, nbytes_of, numel_of, scalar_format, streaming
 from fakegpu_lab.hardware.time.roofline import SOLVER_EFFICIENCY
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def transforming(device: Device, args: Sequence[Any], result: Any, nbytes: int) 
     passes = -(-(points - 1).bit_length() // 12)
     moved = (nbytes + nbytes_of(result)) * passes
     flops = 5 * max(source.numel(), numel_of(result)) * (points - 1).bit_length()
-    fmt = "fp64" if source.dtype in (torch.float64, torch.complex128) else "fp32"
+    fmt = scalar_format(source.dtype)
     return Work(device.roofline.arithmetic(fmt, flops, moved), flops, moved)
 
 
@@ -122,7 +122,7 @@ def solving(factor: float) -> Estimator:
             return streaming(device, args, result, nbytes)
         m, n = matrix.shape[-2:]
         flops = round(factor * matrix.numel() * min(m, n))
-        fmt = "fp64" if matrix.dtype in (torch.float64, torch.complex128) else "fp32"
+        fmt = scalar_format(matrix.dtype)
         moved = nbytes + nbytes_of(result)
         return Work(device.roofline.arithmetic(fmt, flops, moved, SOLVER_EFFICIENCY), flops, moved)
 

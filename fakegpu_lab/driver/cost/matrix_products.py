@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fakegpu_lab.driver.cost.work import Work, format_of, fp32_precision, nbytes_of, numel_of, streaming
+from fakegpu_lab.driver.cost.work import Work, format_of, fp32_precision, nbytes_of, numel_of, scalar_format, streaming
 from fakegpu_lab.hardware.time.roofline import ATTENTION_EFFICIENCY, ATTENTION_TILE, attention_width
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ def pairwise_distances(device: Device, args: Sequence[Any], result: Any, nbytes:
     """
     source = args[0]
     flops, moved = 3 * numel_of(result) * source.shape[-1], nbytes + nbytes_of(result)
-    fmt = "fp64" if source.dtype is torch.float64 else "fp32"
-    return Work(device.roofline.arithmetic(fmt, flops, moved, 0.25), flops, moved)
+    return Work(device.roofline.arithmetic(scalar_format(source.dtype), flops, moved, 0.25), flops, moved)
 
 
 def trilinear(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:

@@ -110,6 +110,11 @@ _FORMATS = {
 }  # fmt: skip
 
 
+def scalar_format(dtype: torch.dtype) -> str:
+    """The format in which what is no product of matrices is computed."""
+    return "fp64" if dtype in (torch.float64, torch.complex128) else "fp32"
+
+
 def format_of(dtype: torch.dtype, device: Device, what: str = "matmul") -> str:
     """The number format in which a product of dtype `dtype` is computed.
 

@@ -19,7 +19,7 @@ from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 if TYPE_CHECKING:
     from fakegpu_lab.driver.cost.op import Op, Plan
 
-_KEYS = ("CUDA", "CompositeExplicitAutograd")
+KEYS = ("CUDA", "CompositeExplicitAutograd")
 """The dispatch keys of kernels that take CUDA tensors; C++ prefers the first."""
 
 
@@ -28,7 +28,7 @@ def plan(op: Op) -> Plan | None:
     of_torch = op.func.namespace == "aten"
     if of_torch and op.func.name().partition("::")[2] in _torchs_own():
         return None
-    if not any(_registered(op, key) for key in (("CUDA",) if of_torch else (*_KEYS, "CPU"))):
+    if not any(registered(op.func, key) for key in (("CUDA",) if of_torch else (*KEYS, "CPU"))):
         return None
     return partial(_run, op)
 
@@ -40,9 +40,9 @@ def _torchs_own() -> set[str]:
     return {name for name, _ in overrides}
 
 
-def _registered(op: Op, key: str) -> bool:
+def registered(func: Any, key: str) -> bool:
     """Whether Python code has registered a kernel for a dispatch key (`torch.library.Library.impl` keeps this list)."""
-    name = op.func.name().replace("::", "/")  # with the name of the overload, if it has one
+    name = func.name().replace("::", "/")  # with the name of the overload, if it has one
     return f"{name}/{key}" in library._impls
 
 
@@ -53,8 +53,8 @@ def _run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 raise device_asserts.retired_error(value._device)
         elif isinstance(value, torch.Tensor) and type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
             return NotImplemented  # a wrapper subclass, or a FakeTensor
-    for key in _KEYS:
-        if _registered(op, key):
+    for key in KEYS:
+        if registered(op.func, key):
             # Python's dispatch left this key out. C++ calls kernels with it: writes are counted, views are views.
             with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
                 return op.func._op_dk(getattr(torch._C.DispatchKey, key), *args, **kwargs)

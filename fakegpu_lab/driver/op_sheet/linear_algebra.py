@@ -13,6 +13,7 @@ _CHOLESKY = {"cost": solving(1 / 3), "values": conjugating}
 _LU = {"cost": solving(2 / 3), "values": conjugating}
 _SOLVE = {"cost": solving(2.0), "values": conjugating}
 _EIGEN = {"cost": solving(9.0), "values": conjugating}
+_SVD = solving(20.0)
 
 row("linalg_cholesky_ex", **_CHOLESKY)
 row("cholesky", cost=solving(1 / 3))
@@ -23,12 +24,12 @@ row("geqrf", **_SOLVE, shape=shapes.geqrf)
 row("linalg_lstsq", cost=solving(2.0), values=by_qr, checks=dtypes.lstsq, devices=rules.lstsq)
 row("_linalg_eigh", "linalg_eig", **_EIGEN)
 row("linalg_matrix_exp", **_EIGEN, in_float32=SLOW_PRODUCTS)
-row("_linalg_svd", cost=solving(20.0), values=without_driver, checks=dtypes.svd)
+row("_linalg_svd", cost=_SVD, values=without_driver, checks=dtypes.svd)
 row("cholesky_solve", **_SOLVE, devices=rules.cholesky_solve)
 row("linalg_householder_product", "linalg_ldl_solve", "linalg_lu_solve", **_SOLVE)
 row("linalg_ldl_factor_ex", **_LU)
 row("_linalg_eigvals", "linalg_eigvals", "linalg_matrix_sqrth", **_EIGEN)
-row("linalg_pinv", cost=solving(20.0), values=conjugating)
+row("linalg_pinv", cost=_SVD, values=conjugating)
 row(
     "linalg__powsum",
     "linalg_cross",

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import library
 
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+from fakegpu_lab.driver.dispatch import custom_ops
 from fakegpu_lab.hardware.time.clock import here
 from fakegpu_lab.hardware.time.happens_before import UNKNOWN, Use, Uses, merge, ordered
 from fakegpu_lab.hardware.time.recorder import UNKNOWN_NOTE
@@ -55,7 +55,8 @@ def check(
 
     An operator with a kernel in Python launches nothing: the ops inside of it have been noted, on their streams.
     """
-    if func.namespace != "aten" and isinstance(func, torch._ops.OpOverload) and _is_python(func):
+    is_custom = func.namespace != "aten" and isinstance(func, torch._ops.OpOverload)
+    if is_custom and any(custom_ops.registered(func, key) for key in custom_ops.KEYS):
         return
     written = written_by(func)
     reads: dict[int, Buffer] = {}
@@ -77,12 +78,6 @@ def check(
                 merge(stream.seen, host.seen)
                 use = uses[device] = Use(stream, stream.end, note)
             _note_use(recorder, buffer, use, is_write)
-
-
-def _is_python(func: Any) -> bool:
-    """Whether Python code has registered the kernel (`torch.library.Library.impl` keeps this list)."""
-    name = func.name().replace("::", "/")
-    return any(f"{name}/{key}" in library._impls for key in ("CUDA", "CompositeExplicitAutograd"))
 
 
 def collective(part: Part, name: str, reads: Sequence[Any], writes: Sequence[Any]) -> Use | None:

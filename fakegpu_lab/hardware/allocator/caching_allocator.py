@@ -1016,9 +1016,13 @@ class CachingAllocator:
 
     def in_use(self) -> list[tuple[int, int]]:
         """The blocks that tensors hold: (address, bytes)."""
+        return [(block.address, block.size) for block in self.blocks_in_use()]
+
+    def blocks_in_use(self) -> list[Block]:
+        """The blocks that tensors hold."""
         with self._locked():
             blocks = (block for segment in self.segments.values() for block in segment.blocks())
-            return [(block.address, block.size) for block in blocks if block.state in (ALLOCATED, SHARED)]
+            return [block for block in blocks if block.state in (ALLOCATED, SHARED)]
 
     def trace(self, action: str, address: int, size: int, block: Block, default: Frames | None = None) -> None:
         """record_trace, with the frames of the current call, or else `default`."""

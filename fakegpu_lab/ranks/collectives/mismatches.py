@@ -186,12 +186,12 @@ def _unequal_parts(one: Operation, other: Operation) -> str:
     """What is sent between two ranks of an all-to-all and not expected so; empty if that is not what differs."""
     if one.kind != other.kind or one.kind not in _ALL_TO_ALL:
         return ""
+    (sent, kept), (their_kept, their_sent) = _sizes(one, other)
     said = [
-        f"Rank {receiver.global_rank} expects {kept:,} elements from rank {sender.global_rank}, "
-        f"which sends it {sent:,}. "
-        for receiver, sender in ((one, other), (other, one))
-        for kept, sent in ((_parts(receiver)[1][sender.rank], _parts(sender)[0][receiver.rank]),)
-        if kept != sent
+        f"Rank {receiver.global_rank} expects {expected:,} elements from rank {sender.global_rank}, "
+        f"which sends it {found:,}. "
+        for receiver, sender, expected, found in ((one, other, kept, their_sent), (other, one, their_kept, sent))
+        if expected != found
     ]
     rule = "What rank i receives from rank j must be as large as what rank j sends to rank i. "
     return "".join(said) + rule if said else ""

@@ -125,6 +125,10 @@ def test_names_of_a_cell_of_the_lesson_that_fails_stay_the_student_s(answers: di
     assert flag not in grade(mine, lesson, Limits(), []).flags
     answers["made"] = {"outputs": [{"output_type": "error", "ename": "TypeError", "evalue": "no"}]}
     assert flag in grade(mine, lesson, Limits(), []).flags
+    answers["move"] = {"unreadable": True}
+    broken = handed_in(move="weights = = 3", late="y = 1")
+    assert grade(broken, lesson, Limits(), []).flags == ["seen"], "nor when the cells are read again"
+    answers["move"] = {}
     lesson = lesson.model_copy(update={"raising": [made.source]})
     assert flag not in grade(mine, lesson, Limits(), []).flags, "it fails for everybody"
 

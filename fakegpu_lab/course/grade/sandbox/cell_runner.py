@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.source import bound_names, transformed
 from fakegpu_lab.course.flags import files, given_values, left_behind, measured_memory, tampering
+from fakegpu_lab.course.flags.evaluated import OF_CHECKS
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, capture, drain, frames, start
 from fakegpu_lab.user_code.frames import steps, walk
@@ -151,7 +152,7 @@ class _Runner:
         self.names, self.before = names, dict(names)
         self.fixed = {name: names[name] for name in self.bound if name in names}
         self.made, self.statements, self.asked = set(self.read), itertools.count(1), job["given_by_solution"]
-        self.observation = self._observation(names, attempt, f"{measured_memory.OF_CHECKS}{job['id']}>", tell)
+        self.observation = self._observation(names, attempt, f"{OF_CHECKS}{job['id']}>", tell)
         self.memory.close()  # of a check that was interrupted
         self.memory = measured_memory.MeasuredMemory(self.lesson)
         return {"left": found, "restored": restored, "rebound": rebound, "has_value": False}
@@ -220,7 +221,7 @@ _OF_MAGICS = frozenset({"get_ipython", "run_cell_magic"})
 
 def _value(job: dict[str, Any], names: dict[str, Any]) -> object:
     """The value of the last line of a check that has no ``%%check``."""
-    file = f"<check {job['id']}>"
+    file = f"{OF_CHECKS}{job['id']}>"
     tree = ast.parse(transformed(job["source"]), file)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, file, "exec"), names)
