@@ -210,6 +210,17 @@ def test_a_barrier_that_some_threads_never_reach():
     )
 
 
+@cuda.jit
+def first_thread_alone(x):
+    if cuda.threadIdx.x == 0:
+        cuda.syncthreads()
+
+
+def test_one_thread_waits():
+    with pytest.raises(lab.FakeGpuError, match=r"Thread 0 of block \(0, 0, 0\) waits in .*; thread 1 has ended"):
+        first_thread_alone[1, 2](ones(2))
+
+
 def test_two_barriers_are_not_one():
     with pytest.raises(lab.FakeGpuError, match=r"threads 32–63 wait in cuda\.syncthreads"):
         two_barriers[1, 64](ones(64))

@@ -159,18 +159,18 @@ def stuck(error: StuckError) -> BarrierError:
         )
     others = error.others
     ended = [thread for thread in others if thread.ended]
-    did = "have ended without it"
+    did = "has ended without it" if len(ended) == 1 else "have ended without it"
     if not ended:
         where = others[0].waiting
-        did = f"wait in cuda.{where.name}() at {_at(where.line)}" if where else "do not"
+        did = f"{_verb(others)} in cuda.{where.name}() at {_at(where.line)}" if where else "does not" if len(others) == 1 else "do not"
     advice = (
-        "All threads of a block must reach the same barrier: take it out of the `if`, and let threads without work "
-        "skip the work, not the barrier."
+        "All threads of a block must reach the same barrier: take it out of the `if` or loop, let no thread return "
+        "before it, and let threads without work skip the work, not the barrier."
         if request.mask is None
         else "All lanes of the mask must make the call: take it out of the `if`, or leave those lanes out of the mask."
     )
     return BarrierError(
-        f"{_threads(error.waiting)} of block {block} wait in {error.name} at {_at(request.line)}; "
+        f"{_threads(error.waiting)} of block {block} {_verb(error.waiting)} in {error.name} at {_at(request.line)}; "
         f"{_threads(ended or others).lower()} {did}. A card hangs here, or continues with wrong values. {advice}"
     )
 
@@ -214,6 +214,10 @@ def _threads(some: Sequence[Thread]) -> str:
     if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"Threads {numbers[0]}–{numbers[-1]}"
     return f"{len(numbers)} threads (the first is {numbers[0] if numbers else '?'})"
+
+
+def _verb(some: Sequence[Thread]) -> str:
+    return "waits" if len(some) == 1 else "wait"
 
 
 def _at(line: tuple[str, int]) -> str:
