@@ -275,6 +275,12 @@ def test_points_are_taken_from_the_check(tmp_path: Path, monkeypatch: pytest.Mon
     assert "*4.5 points*" in "\n".join(cell.source for cell in notebook.cells)
     assert rules.problems(lesson, notebook) == []
     assert rename.points(folder) == []
+    file = folder / "lesson.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("points: 5.5", "points: 3"), encoding="utf-8")
+    with pytest.raises(FakeGpuError, match=r"points is 3, and the exercises have 5.5 together: .*lesson points"):
+        lessons.load(folder)
+    assert rename.points(folder) == []
+    assert lessons.load(folder).points == 5.5
 
 
 def test_bad_names_are_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

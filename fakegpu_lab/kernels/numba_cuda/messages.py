@@ -162,7 +162,8 @@ def stuck(error: StuckError) -> BarrierError:
     did = "has ended without it" if len(ended) == 1 else "have ended without it"
     if not ended:
         where = others[0].waiting
-        did = f"{_verb(others)} in cuda.{where.name}() at {_at(where.line)}" if where else "does not" if len(others) == 1 else "do not"
+        does = "does not" if len(others) == 1 else "do not"
+        did = f"{_verb(others)} in cuda.{where.name}() at {_at(where.line)}" if where else does
     advice = (
         "All threads of a block must reach the same barrier: take it out of the `if` or loop, let no thread return "
         "before it, and let threads without work skip the work, not the barrier."
