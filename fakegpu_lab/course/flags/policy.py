@@ -176,7 +176,7 @@ class Policy:
         outer = declared_global(tree)
         bound = names(tree) | outer
         own = outer | {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
-        found |= {f"gives {name}, which the check reads, another value" for name in bound & self.kept & own}
+        found |= set(map(_rebound, bound & self.kept & own))
         other = [
             name for name, path in self._given.items() if self.names.paths[name] != path or name in _assigned(tree)
         ]
@@ -527,98 +527,118 @@ class _Cell(ast.NodeVisitor):
     # what is called
 
     def _call(self, node: ast.Call) -> Iterator[str]:
-        func, path = node.func, self._names.path(node.func)
-        name = getattr(func, "id", getattr(func, "attr", ""))
+        path, name = self._names.path(node.func), getattr(node.func, "id", getattr(node.func, "attr", ""))
         named = {keyword.arg: keyword.value for keyword in node.keywords}
-        magic = isinstance(self._parent, ast.Attribute) and self._parent.attr in commands.OF_SHELL
-        if isinstance(func, ast.Name):
+        if isinstance(node.func, ast.Name):
+            magic = isinstance(self._parent, ast.Attribute) and self._parent.attr in commands.OF_SHELL
             if name == "get_ipython" and not magic:
                 yield "uses get_ipython"
             if name in _BY_NAME:
                 yield self._by_name(node)
             if name == "breakpoint" and (node.args or node.keywords):
                 yield "calls breakpoint with arguments"
-        if (
-            len(node.args) == 3
-            and (
-                name == "type"
-                or (isinstance(node.args[2], (ast.Dict, ast.DictComp)) and isinstance(node.args[1], ast.Tuple))
-            )
-        ) or (isinstance(func, ast.Call) and ast.unparse(func.func) == "type" and len(node.args) == 3):
-            yield "makes a class by type()"
+        yield from self._machine(node, path)
+        yield from self._making(node, path, name)
+        if path in allowed.RUN_TEXT:
+            yield from self._run_text(node, path, named)
+        yield from self._loading(node, path, name, named)
+        yield from self._copying(node, path, name, named)
+        yield from self._formatting(node, path, name, named)
+        yield from self._changing(node, path, name, named)
+        yield from self._registering(node.func, path, name)
+        if name in commands.OF_SHELL:
+            yield commands.about(name, node.args, self._policy.magics)
+            yield from self._text(commands.python_in(node), node.lineno)
+
+    def _machine(self, node: ast.Call, path: str) -> Iterator[str]:
+        """The simulated machine, and what Python collects of it."""
         if path == "fakegpu_lab.disable" or (
             path == "fakegpu_lab.enable" and arguments(node) not in self._policy.enabled
         ):
             yield f"chooses the GPUs ({ast.unparse(node)[:60]})"
         if path == "fakegpu_lab.run_ranks" and path not in self._policy.used:
             yield "starts ranks (run_ranks)"
-        if name in ("attrgetter", "methodcaller", "new_class", *_MODES):
-            yield f"uses {name}"
-        if path in allowed.RUN_TEXT:
-            yield from self._run_text(node, path, named)
-        yield from self._loading(node, path, name, named)
-        given = allowed.COPIES_NAMES.get(path, len(node.args))
-        starred = any(isinstance(one, ast.Starred) for one in node.args)
         if path == "gc.collect" and (node.args or node.keywords):
             yield "chooses what is collected (gc.collect)"
-        if (name == "type" or path in allowed.CALLED) and starred:
+
+    @staticmethod
+    def _making(node: ast.Call, path: str, name: str) -> Iterator[str]:
+        """Classes and functions that a call makes of texts."""
+        func = node.func
+        if len(node.args) == 3 and (
+            name == "type"
+            or (isinstance(node.args[2], (ast.Dict, ast.DictComp)) and isinstance(node.args[1], ast.Tuple))
+            or (isinstance(func, ast.Call) and ast.unparse(func.func) == "type")
+        ):
+            yield "makes a class by type()"
+        if name in ("attrgetter", "methodcaller", "new_class", *_MODES):
+            yield f"uses {name}"
+        if (name == "type" or path in allowed.CALLED) and _starred(node):
             yield f"calls {name} with arguments that are put together"
+
+    def _copying(self, node: ast.Call, path: str, name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
+        """What sets attributes whose names it is given."""
         into_others = path.endswith("update_wrapper") and not (
             node.args and self._names.is_own(node.args[0], self._parameters)
         )
-        copied = starred and path in allowed.COPIES_NAMES
+        given = allowed.COPIES_NAMES.get(path, len(node.args))
+        copied = path in allowed.COPIES_NAMES and _starred(node)
         if {"assigned", "updated"} & set(named) or len(node.args) > given or copied or into_others:
             yield f"copies attributes by their names ({name})"
+        if isinstance(node.func, ast.Call) and self._names.path(node.func.func) in allowed.COPIES_NAMES:
+            yield f"copies attributes by their names ({ast.unparse(node.func.func)})"
         if name.startswith("parse_") and name.endswith("args"):
             into = [*node.args[1:2], *([named["namespace"]] if "namespace" in named else [])]
             if not all(self._names.is_own(one, self._parameters) for one in into):
                 yield f"sets attributes by their names ({name})"
-        last = path.split(".")[-1] or name
+
+    def _formatting(self, node: ast.Call, path: str, name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
+        """Format strings that reach attributes."""
+        put_together = f"formats a text that is put together ({name})"
+        last = path.rsplit(".", maxsplit=1)[-1] or name
         takes = last in allowed.FORMAT or name in self._names.formats or "style" in named
-        formats = [*node.args, *named.values()] if takes else []
         if None in named and (takes or last == "basicConfig"):
-            yield f"formats a text that is put together ({name})"
-        formats += [named[key] for key in ("bar_format", "fmt") if key in named]
-        if isinstance(func, ast.Attribute) and name in ("replace", "translate"):
-            held = self._names.texts(func.value, self._parameters) or ()
+            yield put_together
+        if isinstance(node.func, ast.Attribute) and name in ("replace", "translate"):
+            held = self._names.texts(node.func.value, self._parameters) or ()
             if any("{" in one and "." in one for one in held):
-                yield f"formats a text that is put together ({name})"
-        for given_text in formats:
-            texts = self._names.texts(given_text, self._parameters)
-            if not isinstance(given_text, ast.Lambda) and (texts is None or any(map(_reaches, texts))):
-                yield f"formats a text that is put together ({name})"
+                yield put_together
+        formats = [*node.args, *named.values()] if takes else []
+        formats += [named[key] for key in ("bar_format", "fmt") if key in named]
+        for given in formats:
+            texts = self._names.texts(given, self._parameters)
+            if not isinstance(given, ast.Lambda) and (texts is None or any(map(_reaches, texts))):
+                yield put_together
+
+    def _changing(self, node: ast.Call, path: str, name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
+        """What changes its arguments, or what it is a method of, in place."""
+        func, in_place = node.func, name.endswith("_")
         if isinstance(func, ast.Attribute) and (
-            name in allowed.CHANGING or name.startswith("register_") or (name.endswith("_") and name[0] != "_")
+            name in allowed.CHANGING or name.startswith("register_") or (in_place and name[0] != "_")
         ):
             yield self._change(func.value)
             yield f"changes {ast.unparse(func.value)}" if "()" in self._names.path(func.value) else ""
-        if (
-            isinstance(func, ast.Attribute)
-            and name.startswith("register")
-            and name not in self._policy.called
-            and (
-                name == "register"
-                or not (self._is_of_self(func.value) or self._names.is_own(func.value, self._parameters))
-            )
-        ):
-            yield f"calls {ast.unparse(func)[:60]}, of what the answer did not make"
-        word = path.rpartition(".")[2]
-        if isinstance(func, ast.Name) and word.startswith("register") and word not in self._policy.called:
-            yield f"calls {path[:60]}"
-        if isinstance(func, ast.Call) and self._names.path(func.func) in allowed.COPIES_NAMES:
-            yield f"copies attributes by their names ({ast.unparse(func.func)})"
-        if name.endswith("_") and path and node.args:  # a module's function: torch.nn.init.zeros_(weight)
+        if in_place and path and node.args:  # a module's function: torch.nn.init.zeros_(weight)
             yield self._change(node.args[0])
         if "out" in named:
             yield self._change(named["out"])
         for number in self._names.changes.get(name, ()) if isinstance(func, ast.Name) else ():
             if number < len(node.args):
                 yield self._change(node.args[number])
+
+    def _registering(self, func: ast.expr, path: str, name: str) -> Iterator[str]:
+        """Hooks and the like, on what the answer did not make."""
+        word = path.rpartition(".")[2]
+        if isinstance(func, ast.Name) and word.startswith("register") and word not in self._policy.called:
+            yield f"calls {path[:60]}"
+        if not name.startswith("register"):
+            return
+        if isinstance(func, ast.Attribute) and name not in self._policy.called:
+            mine = self._is_of_self(func.value) or self._names.is_own(func.value, self._parameters)
+            if name == "register" or not mine:
+                yield f"calls {ast.unparse(func)[:60]}, of what the answer did not make"
         if name.startswith("register_state_dict") and "state_dict" in self._policy.lists:
             yield f"changes what state_dict says ({name})"
-        if name in commands.OF_SHELL:
-            yield commands.about(name, node.args, self._policy.magics)
-            yield from self._text(commands.python_in(node), node.lineno)
 
     def _loading(self, node: ast.Call, path: str, name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
         """Files that may run code when they are loaded, and texts that a library evaluates."""
@@ -643,7 +663,7 @@ class _Cell(ast.NodeVisitor):
                 or (isinstance(given, ast.Constant) and given.value is None)
             ):
                 yield f"runs text as code ({path})"
-        if None in named or any(isinstance(one, ast.Starred) for one in node.args):
+        if None in named or _starred(node):
             yield f"runs text as code ({path})"
 
     def _text(self, text: str, line: int) -> Iterator[str]:
@@ -660,14 +680,11 @@ class _Cell(ast.NodeVisitor):
         inner = _Cell(self._policy, tree, line)
         self.found |= inner.found
         self.changed |= inner.changed
-        self.found |= {
-            f"line {line} gives {name}, which the check reads, another value"
-            for name in names(tree) & self._policy.kept
-        }
+        self.found |= {f"line {line} {_rebound(name)}" for name in names(tree) & self._policy.kept}
 
     def _by_name(self, node: ast.Call) -> str:
         """getattr, setattr, delattr."""
-        if any(isinstance(one, ast.Starred) for one in node.args):
+        if _starred(node):
             return f"puts an attribute's name together ({ast.unparse(node)[:80]})"
         if len(node.args) < 2:
             return ""
@@ -815,6 +832,14 @@ def _assigned(tree: ast.Module) -> set[str]:
 def arguments(node: ast.Call) -> str:
     """The arguments of a call, as they are written."""
     return ", ".join(map(ast.unparse, [*node.args, *(keyword.value for keyword in node.keywords)]))
+
+
+def _rebound(name: str) -> str:
+    return f"gives {name}, which the check reads, another value"
+
+
+def _starred(node: ast.Call) -> bool:
+    return any(isinstance(one, ast.Starred) for one in node.args)
 
 
 def _is_true(node: ast.expr) -> bool:
