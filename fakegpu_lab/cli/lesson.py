@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.course.lessons.lesson import FILE, find_source
+from fakegpu_lab.formatting.units import several
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -127,5 +128,8 @@ def release(paths: tuple[str, ...], into: str | None) -> None:
     for folder in _folders(paths):
         target = (Path(into) if into else folder.resolve().parent.parent / "release") / folder.resolve().name
         releases.release(folder, target)
+        before = {one.digest for one in releases.kept(folder)}
         version = releases.keep(folder)
         print(f"Released {target}" + (f"; kept as version {version}" if version else ""))
+        if others := before - {version}:
+            print(f"  Notebooks of {several(len(others), 'earlier version')} are still graded by what they came from.")

@@ -260,7 +260,9 @@ def test_an_exercise_gets_another_name_everywhere(tmp_path: Path, monkeypatch: p
             rename.rename(folder, old, other)
 
 
-def test_points_are_taken_from_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_are_taken_from_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = new.write("05-good", tmp_path / "source")
     add.add(folder, "more")
     notebook = nbformat.read(folder / "05-good.ipynb", as_version=4)
@@ -269,7 +271,11 @@ def test_points_are_taken_from_the_check(tmp_path: Path, monkeypatch: pytest.Mon
     nbformat.write(notebook, folder / "05-good.ipynb")
     assert len(rules.problems(lessons.load(folder), notebook)) == 1
     monkeypatch.chdir(tmp_path)
+    cli.main(["lesson", "release", "05"], standalone_mode=False)
+    assert "earlier" not in capsys.readouterr().out
     cli.main(["lesson", "points", "05"], standalone_mode=False)
+    cli.main(["lesson", "release", "05"], standalone_mode=False)
+    assert "Notebooks of 1 earlier version are still graded by what they came from." in capsys.readouterr().out
     lesson, notebook = lessons.load(folder), nbformat.read(folder / "05-good.ipynb", as_version=4)
     assert ([one.points for one in lesson.exercises], lesson.points) == ([4.5, 1], 5.5)
     assert "*4.5 points*" in "\n".join(cell.source for cell in notebook.cells)

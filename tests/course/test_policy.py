@@ -15,6 +15,15 @@ table = torch.arange(4)
 def reference(k): return k * k
 """
 FLAGGED = {
+    # classes that recordings are of, and others that are reached through what they are given to
+    "a class of recordings by max": "import fakegpu_lab as lab\nk = max([lab.Trace], key=id)\n"
+    "setattr(k, 'elapsed', property(lambda self: 0))",
+    "a class in a dictionary": "d = {'a': torch.nn.Linear}\nd['a'].elapsed = 0",
+    "a class in a deque": "from collections import deque\ndeque([torch.nn.Linear])[0].elapsed = 0",
+    "a copy of a class": "import copy\ncopy.copy(torch.nn.Linear).elapsed = 0",
+    "a class by cast": "from typing import cast\ncast(object, torch.nn.Linear).elapsed = 0",
+    "a class by get": "{}.get('a', torch.nn.Linear).elapsed = 0",
+    "a class that is compiled": "torch.compile(torch.nn.Linear).elapsed = 0",
     # text that is run
     "exec by another name": "import enum\nenum.bltns.exec('torch.equal = 1')",
     "builtins of a library": "import dataclasses\ndataclasses.builtins.exec('1')",
@@ -258,6 +267,12 @@ AS_IT_RUNS = {
     "a block of magics": "if True:\n    %time import inspect",
 }
 HONEST = {
+    "types of recordings": "import fakegpu_lab as lab\ndef f(trace: lab.Trace, other: 'lab.Trace') -> lab.Trace:\n"
+    "    assert isinstance(trace, lab.Trace)\n    return trace",
+    "attributes of what a call made": "from torch import nn\nfrom collections import OrderedDict\n"
+    "net = nn.Sequential(OrderedDict(a=nn.Linear(2, 2)))\nnet.name = 'mine'\nnet[0].name = 'first'\n"
+    "best = max([nn.Linear(2, 2), nn.Linear(3, 3)], key=len)\nbest.name = 'best'\n"
+    "y = torch.relu(torch.ones(2))\ny.note = 1\nz = torch.stack([y, y])\nz.register_hook(print)",
     "a module's other name": "nn = torch.nn\nnn = torch.nn\nnn.Linear(2, 2)\nprint(torch, type(torch))\n"
     "def f():\n    F = torch.nn.functional\n    return F.relu(torch.ones(2))",
     "a name of a module and of its function": "import time\ntime.perf_counter()\nfrom time import time\ntime()",

@@ -124,8 +124,8 @@ def check(
         ]
         said = [(one, answer, _surprise(one, alone.result())) for one, answer, alone in doubtful]
         for wrong, expected in (
-            (True, "wrong solutions fails, as lesson.yaml says"),
-            (False, "other right solutions passes"),
+            (True, "{} wrong solution{} fails, as lesson.yaml says"),
+            (False, "{} other right solution{} passes"),
         ):
             if number := sum(isinstance(one, WrongSolution) == wrong for one, _ in tries):
                 surprises = [
@@ -133,7 +133,7 @@ def check(
                     for one, answer, sentence in said
                     if sentence and isinstance(one, WrongSolution) == wrong
                 ]
-                found(f"each of {number} {expected}", surprises)
+                found(expected.format(*(("the one", "") if number == 1 else (f"each of {number}", "s"))), surprises)
         if ran is not None:
             found("nbval passes", ran.result())
     return not any(finding.wrong for finding in findings)

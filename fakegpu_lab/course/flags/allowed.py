@@ -18,6 +18,9 @@ BUILTINS = _words(
 )
 """Builtins other than errors and warnings."""
 
+TYPES = frozenset(f"fakegpu_lab.{name}" for name in ("Trace", "Comparison", "Compiled", "Planned"))
+"""Classes of this package: an answer writes them into annotations, and asks `isinstance` for them."""
+
 MAKE_OR_REACH = _words(
     "breakpoint classmethod delattr display get_ipython getattr hasattr help open setattr super type"
 )

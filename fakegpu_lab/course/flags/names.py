@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 
 _OF_LAB = ("fakegpu_lab.machine", "fakegpu_lab.enable", "fakegpu_lab.record")
 """Functions whose results are followed: ``lab.machine().devices[0]``."""
-_PASSED_ON = frozenset(
-    {"enumerate", "filter", "iter", "list", "map", "next", "reversed", "sorted", "tuple", "zip", "set"}
-)
+_PASSED_ON = frozenset({"dict", "enumerate", "filter", "frozenset", "iter", "list", "map", "max", "min", "next"})
+_PASSED_ON |= {"reversed", "set", "sorted", "sum", "tuple", "zip"}
 """Builtins whose results have the items of their arguments."""
+_NOTHING_NEW = frozenset({"type", "getattr", "vars", "super", "globals", "id"})
+_MAKERS = ("torch", "numpy", "fakegpu_lab")
+"""Their functions return something new; those of other modules may return what they are given, and these here."""
+_RETURN_GIVEN = ("torch.as_tensor", "torch.asarray", "torch.compile", "torch.jit.", "torch.nn.", "torch.utils.")
+_NEW_OF_THESE = ("torch.nn.functional.",)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 MOST_STEPS = 1_000_000
 """From one expression to another, while the names of a submission are followed."""
@@ -254,9 +258,15 @@ class Names:
             return all(self.is_own(one, parameters, seen) for one in root.elts)
         if isinstance(root, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
             return self.is_own(root.elt, parameters, seen)
+        if isinstance(root, ast.Dict):
+            return all(self.is_own(one, parameters, seen) for one in root.values)
+        if isinstance(root, ast.DictComp):
+            return self.is_own(root.value, parameters, seen)
+        if isinstance(root, ast.Starred):
+            return self.is_own(root.value, parameters, seen)
         if isinstance(root, ast.IfExp):
             return self.is_own(root.body, parameters, seen) and self.is_own(root.orelse, parameters, seen)
-        return isinstance(root, (ast.Constant, ast.Dict, ast.DictComp, ast.Lambda, ast.JoinedStr, ast.BinOp))
+        return isinstance(root, (ast.Constant, ast.Lambda, ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Compare))
 
     def is_class(self, node: ast.expr) -> bool:
         """Whether an expression is, or holds, a class: one of the notebook's own, or the type of something."""
@@ -331,25 +341,33 @@ class Names:
 
     def _makes(self, node: ast.Call, parameters: frozenset[str], seen: dict[str, bool]) -> bool:
         """Whether a call makes something new: of a class or a function, not an accessor of what was there before."""
-        func = node.func
-        if "()" in self.path(node):
+        func, path = node.func, self.path(node.func)
+        name = func.id if isinstance(func, ast.Name) else ""
+        if "()" in self.path(node) or name in parameters | _NOTHING_NEW:
             return False
-        if isinstance(func, ast.Name) and func.id in _PASSED_ON:
-            return all(self.is_own(one, parameters, seen) for one in node.args)
-        if isinstance(func, ast.Name) and func.id in self._returns and func.id not in parameters:
-            return self._returns_own(node, func.id, parameters, seen)
-        if isinstance(func, ast.Name):
-            return func.id not in ("type", "getattr", "vars", "super", "globals", "id") and func.id not in parameters
-        if isinstance(func, ast.Attribute):
-            return bool(self.path(func)) or self.is_own(func.value, parameters, seen)
-        return False
+        if name in self._returns:
+            return self._returns_own(node, name, parameters, seen)
+        if isinstance(func, ast.Attribute) and not path:
+            passed_on = func.attr in allowed.ITEMS_OF
+            if not self.is_own(func.value, parameters, seen):
+                return False
+        elif path:
+            passed_on = not _is_new(path)
+        else:
+            passed_on = name in _PASSED_ON or not name
+        return not passed_on or self._is_given_own(node, parameters, seen)
+
+    def _is_given_own(self, call: ast.Call, parameters: frozenset[str], seen: dict[str, bool]) -> bool:
+        """Whether the answer made all that a call is given."""
+        given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg != "key")]
+        return all(self.is_own(one, parameters, seen) for one in given)
 
     def _returns_own(self, call: ast.Call, name: str, parameters: frozenset[str], seen: dict[str, bool]) -> bool:
         """Whether a function of the notebook's returns what the answer made: not what it is given, or has found."""
         known = seen.get(f"{name}()")
         if known is None:
             seen[f"{name}()"] = True  # what it returns of itself is what it returns else
-            given = all(self.is_own(one, parameters, seen) for one in [*call.args, *(k.value for k in call.keywords)])
+            given = self._is_given_own(call, parameters, seen)
             known = seen[f"{name}()"] = all(
                 given
                 if isinstance(root := root_of(one), ast.Name) and root.id in inner
@@ -357,6 +375,13 @@ class Names:
                 for one, inner in self._returns[name]
             )
         return known
+
+
+def _is_new(path: str) -> bool:
+    """Whether what a library's function or class returns is new, and not what it is given."""
+    root, _, leaf = path.partition(".")[0], *path.rpartition(".")[1:]
+    kept = path.startswith(_RETURN_GIVEN) and not path.startswith(_NEW_OF_THESE)
+    return root in _MAKERS and (leaf[:1].isupper() or not kept)
 
 
 def _names_in(node: ast.AST | None) -> set[str]:

@@ -351,6 +351,8 @@ class _Cell(ast.NodeVisitor):
         called = isinstance(parent, ast.Call) and parent.func is node
         decorates = path in allowed.DECORATES and [None, *getattr(parent, "decorator_list", ())][-1] is node
         watched = path in {*allowed.COPIES_NAMES, *allowed.RUN_TEXT, *allowed.CALLED}
+        if path in allowed.TYPES and not (_is_annotation(node, parent) or _is_of_isinstance(node, parent)):
+            return f"passes {path} on"
         return f"passes {path} on" if watched and not (called or decorates) else ""
 
     @property
@@ -832,6 +834,18 @@ def _assigned(tree: ast.Module) -> set[str]:
 def arguments(node: ast.Call) -> str:
     """The arguments of a call, as they are written."""
     return ", ".join(map(ast.unparse, [*node.args, *(keyword.value for keyword in node.keywords)]))
+
+
+def _is_annotation(node: ast.AST, parent: ast.AST | None) -> bool:
+    """Whether an expression is the type of a parameter, a result or a variable; one in quotes is a statement."""
+    annotations = getattr(parent, "annotation", None), getattr(parent, "returns", None)
+    return isinstance(parent, ast.Expr) or node in annotations
+
+
+def _is_of_isinstance(node: ast.AST, parent: ast.AST | None) -> bool:
+    """Whether an expression is what `isinstance` asks for."""
+    called = parent.func if isinstance(parent, ast.Call) else None
+    return isinstance(called, ast.Name) and called.id == "isinstance" and node in parent.args[1:]  # type: ignore[union-attr]
 
 
 def _rebound(name: str) -> str:
