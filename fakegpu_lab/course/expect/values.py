@@ -123,7 +123,10 @@ def _same_items(items: list[tuple[str, Any, Any]], rtol: float, atol: float) -> 
     return True, ""
 
 
-_COMPUTE = "The GPUs compute none now: to go back to an exercise above, run the notebook from its first cell."
+_COMPUTE = (
+    "A kernel before has failed, as an error here says, or the GPUs compute no values now: "
+    "then, to go back to an exercise above, run the notebook from its first cell."
+)
 
 
 _ROUNDED = {"torch.float32": 2.0**-23, "torch.float16": 2.0**-10}
