@@ -15,6 +15,11 @@ table = torch.arange(4)
 def reference(k): return k * k
 """
 FLAGGED = {
+    "another name of a method": "class A:\n    def put(self, v): self.elapsed = v\n    place = put\n"
+    "A.place(model, 1)",
+    "a method in a pair": "class A:\n    def put(self, v): self.elapsed = v\n    def no(self): pass\n"
+    "    place, other = put, no\nA.place(model, 1)",
+    "collections that come later": "import gc\ngc.disable()",
     # classes that recordings are of, and others that are reached through what they are given to
     "a class of recordings by max": "import fakegpu_lab as lab\nk = max([lab.Trace], key=id)\n"
     "setattr(k, 'elapsed', property(lambda self: 0))",
@@ -267,6 +272,8 @@ AS_IT_RUNS = {
     "a block of magics": "if True:\n    %time import inspect",
 }
 HONEST = {
+    "another name of a method, of its own objects": "class A:\n    def put(self, v): self.elapsed = v\n"
+    "    place = put\na = A()\na.place(1)\nA.place(a, 1)",
     "types of recordings": "import fakegpu_lab as lab\ndef f(trace: lab.Trace, other: 'lab.Trace') -> lab.Trace:\n"
     "    assert isinstance(trace, lab.Trace)\n    return trace",
     "attributes of what a call made": "from torch import nn\nfrom collections import OrderedDict\n"

@@ -53,7 +53,7 @@ PARTS = {
     getrecursionlimit
     """
     ),
-    "gc": _words("collect disable enable"),
+    "gc": frozenset({"collect"}),
     "enum": _words("Enum IntEnum StrEnum Flag IntFlag auto unique member nonmember"),
     "IPython": _words("display"),
     "pdb": _words("set_trace"),

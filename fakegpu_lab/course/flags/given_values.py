@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.source import bound_names
+from fakegpu_lab.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,9 +20,10 @@ _ATOMS = (type(None), bool, int, float, complex, str, bytes)
 
 
 class GivenValues:
-    """Numbers, texts, containers of them, and tensors on the CPU, as the lesson's own cells left them.
+    """Numbers, texts, containers of them, tensors on the CPU, and recordings, as the lesson's own cells left them.
 
-    Tensors on a GPU are not looked at: to copy them would take simulated time.
+    A recording is the first that a cell of the lesson made: what runs before the same lines, when they are run again,
+    may be another. Tensors on a GPU are not looked at: to copy them would take simulated time.
 
     Parameters
     ----------
@@ -34,17 +36,22 @@ class GivenValues:
     def __init__(self, read: Iterable[str], seen: Callable[[Any], Any]) -> None:
         self._read, self._seen = frozenset(read), seen
         self._kept: dict[str, tuple[str, Any]] = {}
+        self._recordings: dict[str, Trace] = {}
 
     def keep(self, source: str, names: dict[str, Any]) -> None:
         """Remember what a cell of the lesson has made."""
         for name in bound_names(source) & self._read & names.keys():
             self._kept.pop(name, None)
+            self._recordings.pop(name, None)
+            if type(names[name]) is Trace:
+                self._recordings[name] = names[name]
             if _is_plain(names[name]):
                 with contextlib.suppress(RuntimeError):  # a tensor that autograd has made cannot be copied
                     self._kept[name] = self._digest(names[name]), copy.deepcopy(names[name])
 
-    def put_back(self, names: dict[str, Any]) -> list[str]:
-        """Restore what was changed, and return the names."""
+    def put_back(self, names: dict[str, Any], asked: Iterable[str] = ()) -> list[str]:
+        """Restore what was changed, and return the names; recordings without a word, but for those that are `asked`."""
+        names |= {name: trace for name, trace in self._recordings.items() if name not in asked}
         found = []
         for name, (kept, value) in self._kept.items():
             now = names.get(name)

@@ -68,6 +68,7 @@ class Names:
         self.classes: set[str] = set()
         self.private: set[str] = set()
         self.of_self: set[str] = set()
+        self._aliases: dict[str, set[str]] = {}
         self.formats: set[str] = set()
         self.changes: dict[str, set[int]] = {}
         self._bound: dict[str, list[ast.expr]] = {}
@@ -108,6 +109,10 @@ class Names:
                     self._returns.setdefault(node.name, []).extend((one, given) for one in found if one is not None)
                 if isinstance(node, ast.ClassDef):
                     self.classes.add(node.name)
+                    for target, value in (pair for one in ast.walk(node) for pair in _bindings(one)):
+                        for one in ast.walk(target):
+                            if isinstance(one, ast.Name):
+                                self._aliases.setdefault(one.id, set()).update(names_loaded(value))
                 if own:
                     self._made.add(node.name)
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
@@ -268,6 +273,15 @@ class Names:
             return self.is_own(root.body, parameters, seen) and self.is_own(root.orelse, parameters, seen)
         return isinstance(root, (ast.Constant, ast.Lambda, ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Compare))
 
+    def may_be(self, method: str) -> set[str]:
+        """The names that a method may have in the bodies of classes: with ``b = a`` there, `a` for `b`."""
+        found, waiting = {method}, [method]
+        while waiting:
+            new = self._aliases.get(waiting.pop(), set()) - found
+            found |= new
+            waiting += new
+        return found
+
     def is_class(self, node: ast.expr) -> bool:
         """Whether an expression is, or holds, a class: one of the notebook's own, or the type of something."""
         names = self.reached_from(node)
@@ -382,6 +396,11 @@ def _is_new(path: str) -> bool:
     root, _, leaf = path.partition(".")[0], *path.rpartition(".")[1:]
     kept = path.startswith(_RETURN_GIVEN) and not path.startswith(_NEW_OF_THESE)
     return root in _MAKERS and (leaf[:1].isupper() or not kept)
+
+
+def names_loaded(node: ast.AST) -> set[str]:
+    """All names that are read in an expression or a statement."""
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
 
 
 def _names_in(node: ast.AST | None) -> set[str]:

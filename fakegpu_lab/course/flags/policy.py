@@ -15,10 +15,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.course.cell_text.bindings import DEFINITIONS, declared_global, names, names_anywhere
-from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, syntax_error, tree_of
+from fakegpu_lab.course.cell_text.source import MOST_COMMANDS, binding, root_of, syntax_error, tree_of
 from fakegpu_lab.course.cell_text.source import commands as commands_in
 from fakegpu_lab.course.flags import allowed, commands, public
-from fakegpu_lab.course.flags.names import Names, TooMuchError, parameters_of, without_getattr
+from fakegpu_lab.course.flags.names import Names, TooMuchError, names_loaded, parameters_of, without_getattr
 from fakegpu_lab.course.flags.shared import Shared
 
 if TYPE_CHECKING:
@@ -186,11 +186,10 @@ class Policy:
     def _derive(self, tree: ast.Module) -> None:
         """What a cell makes of a compared value is a compared value, too."""
         for statement in tree.body if self.compared else ():
-            read = {
-                one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
-            }
+            read = names_loaded(statement)
             if read & (self.compared | self.derived) and not isinstance(statement, (*_FUNCTION[:2], ast.ClassDef)):
-                self.derived |= names(statement)
+                filled = {name for name in _put_into(statement) if not self.names.paths.get(name)}
+                self.derived |= names(statement) | filled
 
 
 class _Cell(ast.NodeVisitor):
@@ -479,7 +478,7 @@ class _Cell(ast.NodeVisitor):
     def _of_another(self, node: ast.Attribute) -> str:
         """A method that sets or reaches into its object, taken from its class: it could be given any object."""
         value = node.value
-        if node.attr not in self._names.of_self or not self._names.is_class(value):
+        if not self._names.may_be(node.attr) & self._names.of_self or not self._names.is_class(value):
             return ""
         call = self._parent
         if isinstance(call, ast.Call) and call.func is node and call.args:
@@ -846,6 +845,16 @@ def _is_of_isinstance(node: ast.AST, parent: ast.AST | None) -> bool:
     """Whether an expression is what `isinstance` asks for."""
     called = parent.func if isinstance(parent, ast.Call) else None
     return isinstance(called, ast.Name) and called.id == "isinstance" and node in parent.args[1:]  # type: ignore[union-attr]
+
+
+def _put_into(statement: ast.stmt) -> set[str]:
+    """The names of what a statement may put something into: ``a`` of ``a.b[0] = c``, and of ``a.append(c)``."""
+    targets = [
+        node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else node
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) or isinstance(getattr(node, "ctx", None), ast.Store)
+    ]
+    return {root.id for root in map(root_of, targets) if isinstance(root, ast.Name)}
 
 
 def _rebound(name: str) -> str:

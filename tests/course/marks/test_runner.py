@@ -259,6 +259,21 @@ def test_a_machine_that_changes_while_a_check_runs_is_named(process: Process) ->
     assert "gradients were left off" in process.check("expect.true(True)")["left"]
 
 
+def test_a_recording_of_the_lesson_stays_the_first_and_nothing_queued_is_in_it(process: Process) -> None:
+    process.cell("import torch\nimport fakegpu_lab as lab\nlab.enable('a100')", "given")
+    process.cell("x = torch.ones(4096, 4096).cuda()", "given")
+    queue, record = "for _ in range(9): x @ x", "with lab.record() as rows:\n    (x + x).sum().item()"
+    process.cell(f"{record}\nshort = rows.elapsed", "given")
+    process.cell(queue)
+    process.cell(f"{record}\nrows.elapsed", "given")
+    message = process.check("expect.equal(rows.elapsed < 2 * short, 'mine')")
+    assert (saw(message), message["left"]) == ([True], [])
+    process.cell(f"{queue}\n{record}\nlong = rows.elapsed > 9 * short")
+    message = process.check("expect.equal([long, rows.elapsed < 2 * short], 'mine')")
+    assert (saw(message), message["left"]) == ([["list", [True, True]]], [])
+    process.cell("lab.disable()", "given")
+
+
 def test_a_debugger_that_was_left_in_is_no_flag(process: Process) -> None:
     before = set(process.sandbox.flags)
     process.cell("import pdb\npdb.set_trace()\nx = 1")

@@ -12,6 +12,7 @@ import ast
 import builtins
 import contextlib
 import functools
+import gc
 import importlib
 import itertools
 import json
@@ -69,6 +70,7 @@ class _Runner:
         from fakegpu_lab import session
         from fakegpu_lab.course import lesson_magics
         from fakegpu_lab.course.checks import observe
+        from fakegpu_lab.course.expect import runs
         from fakegpu_lab.course.expect.plain_data import held, in_place
         from fakegpu_lab.driver.recorder import results
 
@@ -77,6 +79,7 @@ class _Runner:
         self.files = files.LessonFiles(settings["given_files"])
         self._magics_class, self._gpus = lesson_magics.CourseMagics, session.enabled
         self._observation, self._observe_tried = observe.Observation, observe.tried
+        self._wait = runs.synchronize
         self.values, self.read = given_values.GivenValues(settings["read"], observe.plainly), settings["read"]
         self._in_place, self._tensors_in = in_place.InPlace, held.tensors_in
         self.magics: Any = None
@@ -94,6 +97,8 @@ class _Runner:
     def cell(self, job: dict[str, Any]) -> dict[str, Any]:
         """Run one cell of the notebook; report what exercises' cells in it did."""
         own = job["kind"] in ("locked", "given")
+        if own:
+            self._synchronize()
         changed = self.files.put_back() if own else []
         left = self.surroundings.restore(any_gpus=job["any_gpus"]) if own else []
         if own:
@@ -125,16 +130,24 @@ class _Runner:
         about = {"restored": changed, "left": left, "altered": altered, "unreadable": _is_unreadable(error)}
         return {"tried": tried, "gpus": self._gpus(), **about}
 
+    def _synchronize(self) -> None:
+        """What a student's cells have left in a queue takes no time of what the lesson measures."""
+        if self._gpus():
+            with contextlib.suppress(Exception):  # a card on which a kernel has failed
+                self._wait()
+
     def check(self, job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Prepare a check on the notebook's names: with plain Python, not IPython's tools.
 
         Imports, functions and classes of locked cells, and builtins that a cell gave another meaning, have their
         original values. `tell` is called with what is seen, while it is seen.
         """
+        self._synchronize()
         found, restored = self.left_behind.disarm(), [*self.pristine.restore(), *self.files.put_back()]
         found += self.surroundings.restore(any_gpus=job["any_gpus"])
         found += [
-            f"{name}, which the lesson made, had been changed" for name in self.values.put_back(self.shell.user_ns)
+            f"{name}, which the lesson made, had been changed"
+            for name in self.values.put_back(self.shell.user_ns, job["given_by_solution"])
         ]
         notebook = self.shell.user_ns
         names, rebound = dict(notebook), []
@@ -161,6 +174,7 @@ class _Runner:
         """Run a statement of the check that was prepared; names of the lesson keep their meaning for each of them."""
         self.names.update(self.fixed)
         before = left_behind.settings()
+        gc.collect(1)  # what an answer has left to be freed is freed now, not while the check measures
         self.memory.keep(lambda: self._tensors_in(self.names.values()))
         altered = self.observation.run(job["text"], canary=job["canary"], made=self.made, asked=self.asked)
         altered += before.changed()
