@@ -460,6 +460,14 @@ def test_what_a_check_compares_with_is_not_read_under_another_name() -> None:
         assert "reads table" in str(policy.flags(text))
     for text in ("kept = torch.add(table, 0)\ndef f(): return kept", "later = (table for _ in range(9))"):
         assert "with which the check compares" in str(policy.flags(text))
+    for text in (
+        "box = {}\nbox['kept'] = table.clone()\ndef f(): return box['kept']",
+        "store = []\nstore.append(table)\ndef f(): return store[0]",
+    ):
+        assert "with which the check compares" in str(policy.flags(text))
+    assert policy.flags("def f(): return torch.load('a.pt')") == []
+    assert "reads a file" in str(policy.flags("torch.save(table, 'a.pt')\ndef f(): return torch.load('a.pt')"))
+    policy = Policy([LESSON], compared=["table"])
     assert policy.flags("all(table[k] == 3 for k in range(2))\ndef g(other): return other") == []
     assert policy.flags("print(table)\ndef g(table): return table") == []
 

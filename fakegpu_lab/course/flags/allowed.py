@@ -256,6 +256,16 @@ CHANGING = _words(
 )
 """Methods that change what they are called on, beside those that end with an underscore."""
 
+WRITERS = _words(
+    "dump open save savetxt savez savez_compressed to_csv to_json to_pickle to_parquet tofile write write_bytes "
+    "write_text writelines writerow writerows"
+)
+READERS = _words(
+    "fromfile genfromtxt load loads loadtxt memmap open read read_bytes read_csv read_json read_text reader readline "
+    "readlines"
+)
+"""What writes files and what reads them, whatever they are of."""
+
 ITEMS_OF = _words(
     """
     parameters named_parameters buffers named_buffers modules named_modules children named_children values items keys

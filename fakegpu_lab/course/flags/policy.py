@@ -99,6 +99,8 @@ class Policy:
         self.compared = frozenset(compared)
         self.derived: set[str] = set()
         """Names of what the answer has made of those."""
+        self.in_files = False
+        """Whether one of its cells has written any of them to a file."""
         defined = {one.name for tree in solved for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
         self.lists = (allowed.LISTS & set(asked)) - defined
         self._shared = Shared(self.used) if any("run_ranks" in text for text in (*given, *solutions)) else None
@@ -188,6 +190,7 @@ class Policy:
         for statement in tree.body if self.compared else ():
             read = names_loaded(statement)
             if read & (self.compared | self.derived) and not isinstance(statement, (*_FUNCTION[:2], ast.ClassDef)):
+                self.in_files |= any(map(_writes, ast.walk(statement)))
                 filled = {name for name in _put_into(statement) if not self.names.paths.get(name)}
                 self.derived |= names(statement) | filled
 
@@ -538,6 +541,8 @@ class _Cell(ast.NodeVisitor):
                 yield self._by_name(node)
             if name == "breakpoint" and (node.args or node.keywords):
                 yield "calls breakpoint with arguments"
+        if self._policy.in_files and self._is_in_function and name in allowed.READERS:
+            yield f"reads a file ({name}), after a cell has written there what the check compares the result with"
         yield from self._machine(node, path)
         yield from self._making(node, path, name)
         if path in allowed.RUN_TEXT:
@@ -845,6 +850,10 @@ def _is_of_isinstance(node: ast.AST, parent: ast.AST | None) -> bool:
     """Whether an expression is what `isinstance` asks for."""
     called = parent.func if isinstance(parent, ast.Call) else None
     return isinstance(called, ast.Name) and called.id == "isinstance" and node in parent.args[1:]  # type: ignore[union-attr]
+
+
+def _writes(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in allowed.WRITERS
 
 
 def _put_into(statement: ast.stmt) -> set[str]:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from fakegpu_lab.course.cell_text import reached
 from fakegpu_lab.course.cell_text.source import bound_names, class_names, read_names, tree_of, written_file
 from fakegpu_lab.course.checks.statements import expected_names
+from fakegpu_lab.course.flags.made_with import MadeWith
 from fakegpu_lab.course.flags.policy import Policy
 from fakegpu_lab.course.lessons import lesson as yaml
 from fakegpu_lab.course.lessons import release
@@ -110,6 +111,11 @@ class GradedLesson(BaseModel):
         compared = self.compared - _read_by(answers)
         asked = _read_by([cell.source for cell in self.cells if cell.check])
         return Policy(self._given, self.read, self.allow, modules, answers, compared, asked)
+
+    @property
+    def made_with(self) -> MadeWith:
+        """What the lesson makes its values with."""
+        return MadeWith(self._given, self._answers, self.read)
 
     @property
     def _given(self) -> list[str]:

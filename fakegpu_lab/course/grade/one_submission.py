@@ -192,6 +192,7 @@ def _read(
     """The policy that has read a submission, and what it finds in files and cells; `failed` as for `_suspicious`."""
     policy = lesson.policy([path.removesuffix(".py") for path in submission.files if path.endswith(".py")])
     found = _suspicious_files(policy, {path: text for path, text in brought.items() if path not in lesson.files})
+    found |= set(lesson.made_with.flags(repaired.cells))
     return policy, found | _suspicious(policy, repaired, lesson.read_by, failed)
 
 

@@ -105,8 +105,9 @@ class _Runner:
             count, text = self.shell.execution_count, self.shell.transform_cell(job["source"])
             self.lesson.add(self.shell.compile.get_code_name(job["source"], text, count))
         known = self._in_place()
-        for name in self.read if not own else ():
-            known.look(self.shell.user_ns.get(name), name)
+        held = {name: self.shell.user_ns.get(name) for name in (self.read if not own else ())}
+        for name, value in held.items():
+            known.look(value, name)
         machine = left_behind.machine()
         ran = self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
@@ -125,7 +126,9 @@ class _Runner:
         if new and left_behind.machine() is not machine and not job["any_gpus"]:
             left.append("the GPUs had been replaced while the exercise was recorded")
         tried = [self._observe_tried(one) for one in new]
-        altered = [[0, name] for name in known.changed()]
+        bound = bound_names(job["source"])
+        hidden = (name for name, value in held.items() if self.shell.user_ns.get(name) is not value)
+        altered = [[0, name] for name in {*known.changed(), *(name for name in hidden if name not in bound)}]
         error = ran.error_before_exec or ran.error_in_exec
         about = {"restored": changed, "left": left, "altered": altered, "unreadable": _is_unreadable(error)}
         return {"tried": tried, "gpus": self._gpus(), **about}
