@@ -202,6 +202,17 @@ def test_what_is_compared_must_not_answer_for_itself(gpus: None) -> None:
         comparable(Own())
 
 
+def test_a_check_does_not_compute_with_what_says_itself_what_it_adds_up_to() -> None:
+    import abc
+
+    with pytest.raises(TypeError, match="the class Any defines its own __sub__"):
+        genuine(abc.ABCMeta("Any", (float,), {"__sub__": lambda self, other: 0.0})(1.0))
+    with pytest.raises(TypeError, match="the class Any defines its own __rtruediv__"):
+        genuine(type("Any", (), {"__rtruediv__": lambda self, other: 0.0})())
+    for plain in (1, 2.5, np.float32(3), [1], type("Mine", (), {"size": 3})(), torch.ones(1)):
+        assert genuine(plain) is plain
+
+
 def test_nor_must_an_item_of_it_or_an_object_of_a_library() -> None:
     class Same:
         def __eq__(self, other: object) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.course.expect.outcome import running_check
 from fakegpu_lab.course.expect.plain_data.conversion import (
     DEEPEST,
+    PLAIN,
     RECORDS,
     is_known,
     is_known_tensor,
@@ -23,6 +24,23 @@ if TYPE_CHECKING:
 
 _SAYS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__class__", "__getattribute__",
          "__torch_function__", "__torch_dispatch__")  # fmt: skip
+_ARITHMETIC = (
+    "add",
+    "and",
+    "floordiv",
+    "lshift",
+    "matmul",
+    "mod",
+    "mul",
+    "or",
+    "pow",
+    "rshift",
+    "sub",
+    "truediv",
+    "xor",
+)
+_COMPUTES = frozenset(f"__{form}{name}__" for name in _ARITHMETIC for form in ("", "r", "i"))
+_COMPUTES |= {"__abs__", "__neg__", "__float__", "__int__", "__index__", "__round__"}
 _COMPARED = frozenset(
     ["_io", "abc", "array", "builtins", "collections", "datetime", "decimal", "enum", "fakegpu_lab", "fractions",
      "numbers",
@@ -70,12 +88,17 @@ def genuine(thing: Any, text: str = "") -> Any:
     ------
     TypeError
         It is a tensor of a class of the notebook's own, or with a method of its own: it answers itself what torch is
-        asked.
+        asked. Or it is of a class of the notebook's own that says itself what it adds up to.
     """
     import torch
 
     if issubclass(type(thing), torch.Tensor):
         comparable(thing)
+    elif type(thing) not in PLAIN and not is_known(type(thing)):
+        says = [name for one in type.mro(type(thing)) if not (is_known(one) or is_public(one)) for name in vars(one)]
+        if own := _COMPUTES.intersection(says):
+            name = type(thing).__name__
+            raise TypeError(f"A check computes with plain numbers: the class {name} defines its own {min(own)}.")
     check = running_check()
     if text and check is not None and check.used is not None:
         check.used.look(thing, text)

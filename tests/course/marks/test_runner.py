@@ -47,7 +47,7 @@ class Process:
 def process() -> Iterator[Process]:
     files = {"data.csv": b"1,2\n", "helper.py": b"x = 1\n", "sub/more.csv": b"3\n"}
     with Sandbox(
-        files, Limits(), [], given=["data.csv", "sub/more.csv"], read=["data", "rows"], texts=["sum(range(9))"]
+        files, Limits(), [], given=["data.csv", "sub/more.csv"], read=["data", "rows", "Kind"], texts=["sum(range(9))"]
     ) as sandbox:
         yield Process(sandbox)
 
@@ -276,8 +276,8 @@ def test_a_recording_of_the_lesson_stays_the_first_and_nothing_queued_is_in_it(p
 
 def test_a_debugger_that_was_left_in_is_no_flag(process: Process) -> None:
     before = set(process.sandbox.flags)
-    process.cell("import pdb\npdb.set_trace()\nx = 1")
-    assert process.sandbox.flags == before
+    said = process.cell("open('.pdbrc', 'w').write('up\\nargs\\nc')\nimport pdb\npdb.set_trace()\nx = 1")
+    assert (process.sandbox.flags, said["outputs"]) == (before, [])
 
 
 def test_a_breakpoint_calls_nothing(process: Process) -> None:
@@ -355,6 +355,14 @@ def test_a_builtin_that_has_another_meaning_has_its_own(process: Process) -> Non
     process.cell("from numpy import round", "given")
     assert "numpy" in saw(process.check("expect.equal(type(round(1.5)).__module__, 'mine')"))[0]
     process.cell("del round", "given")
+
+
+def test_methods_of_the_lesson_s_classes_and_names_that_a_magic_binds(process: Process) -> None:
+    process.cell("class Kind:\n    def size(self): return 3\ndata = [1]", "given")
+    assert process.cell("free = Kind().size()")["altered"] == []
+    assert process.cell("kind = dict(a=Kind)['a']\nkind.size = lambda self: 4")["altered"] == [[0, "Kind"]]
+    assert process.cell("data = [2]")["altered"] == [], "the text says so"
+    assert process.cell("get_ipython().user_ns['da' + 'ta'] = [2]")["altered"] == [[0, "data"]]
 
 
 def test_values_that_the_lesson_made_and_a_check_reads(process: Process) -> None:

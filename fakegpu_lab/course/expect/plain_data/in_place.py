@@ -29,6 +29,9 @@ class _Known(NamedTuple):
     text: str
 
 
+_METHODS = (property, staticmethod, classmethod)
+
+
 class InPlace:
     """What values were when they were first looked at; `changed` says which are different now.
 
@@ -71,6 +74,8 @@ def _state(thing: Any, depth: int) -> Hashable:
         return repr(thing) if depth else None
     if issubclass(kind, torch.Tensor):
         return (_of_tensor(thing), thing.requires_grad, _hooks(thing)) if is_known_tensor(kind) else None
+    if issubclass(kind, type) and not is_known(thing):
+        return tuple((name, id(one)) for name, one in vars(thing).items() if callable(one) or isinstance(one, _METHODS))
     if kind is np.ndarray:
         return _of_array(thing) if thing.dtype.kind in "biufc" else None
     if issubclass(kind, torch.nn.Module):

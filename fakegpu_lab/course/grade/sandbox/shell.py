@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import pdb  # noqa: T100 - to turn it off
 import sys
 import tempfile
 import traceback
@@ -165,7 +166,8 @@ def start(outputs: Outputs) -> GradingShell:
     shell.kept = shell.display_pub.kept = shell.displayhook.kept = outputs
     shell.display_formatter.active_types = list(SHOWN)
     sys.stdout, sys.stderr = Stream(outputs, "stdout"), Stream(outputs, "stderr")
-    sys.breakpointhook = no_debugger
+    # A debugger reads a `.pdbrc`, in which an answer could have it print what runs around it.
+    sys.breakpointhook = pdb.set_trace = pdb.Pdb.set_trace = no_debugger  # type: ignore[method-assign]
     shell.user_ns["__name__"] = "__main__"
     started: GradingShell = shell
     return started
