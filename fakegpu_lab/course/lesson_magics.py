@@ -191,7 +191,9 @@ class CourseMagics(Magics):
         result = checking.run(
             parsed.source, names, args.id, self.room.attempts.get(args.id), file=parsed.name, tree=parsed.tree,
             title=about.title, points=about.points if self.room.lesson else None, hints=len(about.hints),
+            earlier=self.room.checks,
         )  # fmt: skip
+        self.room.checks.add(parsed.name)
         problem = self.room.checked(result.record)
         if problem:
             print(problem)

@@ -408,6 +408,17 @@ def test_the_students_line_is_in_the_exercise_and_not_in_a_cell_that_calls_or_is
     ipython.user_ns.pop("helper"), ipython.user_ns.pop("called")
 
 
+def test_what_an_earlier_check_defined_is_no_line_of_the_student(ipython: InteractiveShell) -> None:
+    ipython.run_cell("def watched(function):\n    function()\n    raise RuntimeError('late')", store_history=True)
+    names, attempt = _solution("def solution():\n    return 1\n")
+    names |= ipython.user_ns
+    file = names["watched"].__code__.co_filename
+    assert part("expect.equal(watched(solution), 1)", names, attempt=attempt).line.endswith("line 3")
+    only = part("expect.equal(watched(solution), 1)", names, attempt=attempt, earlier={file})
+    assert only.line == ""
+    ipython.user_ns.pop("watched")
+
+
 def test_a_warning_on_the_card_names_the_cell(ipython: InteractiveShell) -> None:
     ipython.run_cell("def warned():\n    return 1", store_history=True)
     names = {"file": ipython.user_ns["warned"].__code__.co_filename}

@@ -271,6 +271,7 @@ AS_IT_RUNS = {
     "a block of magics": "if True:\n    %time import inspect",
 }
 HONEST = {
+    "whether an event is done": "e = torch.cuda.Event()\ne.query()\ntorch.cuda.current_stream().query()",
     "another name of a method, of its own objects": "class A:\n    def put(self, v): self.elapsed = v\n"
     "    place = put\na = A()\na.place(1)\nA.place(a, 1)",
     "types of recordings": "import fakegpu_lab as lab\ndef f(trace: lab.Trace, other: 'lab.Trace') -> lab.Trace:\n"

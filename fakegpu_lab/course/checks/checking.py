@@ -20,7 +20,7 @@ from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
 from fakegpu_lab.recording_views.labels import place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from fakegpu_lab.course.checks.statements import Part
     from fakegpu_lab.course.expect.attempt import Attempt
@@ -43,6 +43,7 @@ def run(
     title: str = "",
     points: float | None = None,
     hints: int = 0,
+    earlier: Collection[str] = (),
 ) -> Result:
     """Run a check: each statement by itself, whatever happened in those before.
 
@@ -66,6 +67,8 @@ def run(
         What all parts are worth, hidden ones included; None if that is not known.
     hints
         How many hints the exercise has.
+    earlier
+        The file names of checks that ran before.
 
     Returns
     -------
@@ -78,7 +81,7 @@ def run(
     told: list[tuple[Part, list[Outcome]]] = []
     stderr = io.StringIO()
     if attempt is None or not (attempt.unsolved or attempt.unreadable):
-        check = RunningCheck(attempt, file, own=statements.bound_in(todo))
+        check = RunningCheck(attempt, file, own=statements.bound_in(todo), earlier=earlier)
         with running(check, stderr):
             told = [(part, run_part(part, check, names)) for part in todo]
     return result(todo, told, attempt, stderr.getvalue(), exercise=exercise, title=title, points=points, hints=hints)

@@ -181,12 +181,12 @@ def _text(value: ast.expr) -> str:
 def _student_line(traceback: TracebackType | None, check: RunningCheck) -> str:
     """The student's line in a traceback: the innermost one in the exercise's cell, or else in another cell.
 
-    If that other cell only called back what the check itself computes, it is none: the error is about the result.
+    If that other cell only called back what a check itself computes, it is none: the error is about the result.
     """
     line = own = ""
     for step in steps(traceback):
         file = step.tb_frame.f_code.co_filename
-        if file == check.file:
+        if file == check.file or file in check.earlier:
             line = ""
         elif _is_attempt(file, check):
             own = f"{file}:{step.tb_lineno}"

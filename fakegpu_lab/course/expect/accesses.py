@@ -141,7 +141,10 @@ def no_bank_conflicts(*, at_most: int = 0, named: str = "", trace: Run = None, *
     found = f"{several(lost, 'cycle')} lost"
     if lost:
         found += f", most by a {worst.kind}: each of its requests takes {_several(worst.ways, 'cycle')}"
-    hint = "Threads that access different words of one bank wait for each other: another number of columns often helps, such as one more."
+    hint = (
+        "Threads that access different words of one bank wait for each other: another number of columns often helps, "
+        "such as one more."
+    )
     met = lost <= at_most
     return report(said, met=met, what=what, found=found, line=_line(worst) if not met else "", hint=hint)
 

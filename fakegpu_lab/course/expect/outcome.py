@@ -13,7 +13,7 @@ from fakegpu_lab.recording_views.labels import place
 from fakegpu_lab.user_code.frames import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from types import FrameType
 
     from fakegpu_lab.course.expect.attempt import Attempt
@@ -115,6 +115,8 @@ class RunningCheck:
         The check's file name, and the part that is running.
     own
         Names that the check itself binds, also within functions and comprehensions: they are not the student's.
+    earlier
+        The file names of checks that ran before: this one may call what they defined.
     outcomes
         The outcomes of that part so far.
     trace
@@ -144,6 +146,7 @@ class RunningCheck:
     file: str
     statement: ast.stmt | None = None
     own: frozenset[str] = frozenset()
+    earlier: Collection[str] = ()
     outcomes: list[Outcome] = field(default_factory=list)
     trace: Trace | None = None
     run_error: BaseException | None = None

@@ -652,7 +652,7 @@ class _Cell(ast.NodeVisitor):
             yield "loads a file that may run code (weights_only)"
         if "allow_pickle" in named or (path == "numpy.load" and (None in named or len(node.args) > 2)):
             yield "loads a file that may run code (allow_pickle)"
-        if name in ("read_pickle", "query", "eval") and isinstance(node.func, ast.Attribute):
+        if name in ("read_pickle", "query", "eval") and isinstance(node.func, ast.Attribute) and (node.args or named):
             yield f"runs text as code ({name})"
 
     def _run_text(self, node: ast.Call, path: str, named: dict[str | None, ast.expr]) -> Iterator[str]:

@@ -30,6 +30,8 @@ class Classroom:
         The lesson of ``%lesson``; without it, exercises have no titles and no hints, and no progress is saved.
     attempts
         The last run of each exercise's cell, by the exercise's id.
+    checks
+        The file names of the checks that ran.
     latest
         The exercise that was run or checked last.
     """
@@ -37,6 +39,7 @@ class Classroom:
     def __init__(self, lesson: Lesson | None = None, folder: str | Path = ".") -> None:
         self.lesson = lesson
         self.attempts: dict[str, Attempt] = {}
+        self.checks: set[str] = set()
         self.latest = ""
         self._folder = folder
         self._hints: dict[str, int] = {}

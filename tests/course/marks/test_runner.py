@@ -365,6 +365,12 @@ def test_methods_of_the_lesson_s_classes_and_names_that_a_magic_binds(process: P
     assert process.cell("get_ipython().user_ns['da' + 'ta'] = [2]")["altered"] == [[0, "data"]]
 
 
+def test_what_a_function_of_the_lesson_remembers_of_a_student_s_cell_is_forgotten(process: Process) -> None:
+    process.cell("import functools\nfactor = 1\n@functools.cache\ndef times(k): return k * factor\ntimes(1)", "given")
+    process.cell("factor = 9\ntimes(2)\nfactor = 1")
+    assert saw(process.check("expect.equal([times(1), times(2)], 'mine')")) == [["list", [1, 2]]]
+
+
 def test_values_that_the_lesson_made_and_a_check_reads(process: Process) -> None:
     process.cell(
         "import torch, numpy as np\ndata = torch.ones(3)\nrows = [[1], {'a': np.ones(2)}]\nfree = [1]", "given"

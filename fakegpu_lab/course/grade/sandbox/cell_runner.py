@@ -108,6 +108,7 @@ class _Runner:
         held = {name: self.shell.user_ns.get(name) for name in (self.read if not own else ())}
         for name, value in held.items():
             known.look(value, name)
+        remembered = self._remembered()
         machine = left_behind.machine()
         ran = self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
@@ -116,6 +117,9 @@ class _Runner:
         before = self.tried
         self.tried = dict(self.magics.room.attempts) if self.magics is not None else {}
         new = [one for name, one in self.tried.items() if before.get(name) is not one]
+        for function, size in self._remembered().items() if not own else ():
+            if size != remembered.get(function):
+                function.cache_clear()
         if own:
             self.surroundings.keep()
             self.values.keep(job["source"], self.shell.user_ns)
@@ -132,6 +136,11 @@ class _Runner:
         error = ran.error_before_exec or ran.error_in_exec
         about = {"restored": changed, "left": left, "altered": altered, "unreadable": _is_unreadable(error)}
         return {"tried": tried, "gpus": self._gpus(), **about}
+
+    def _remembered(self) -> dict[Any, int]:
+        """How many results the lesson's cached functions have: those of a student's cell may be others."""
+        functions = [one for one in self.bound.values() if isinstance(one, functools._lru_cache_wrapper)]
+        return {one: one.cache_info().currsize for one in functions}
 
     def _synchronize(self) -> None:
         """What a student's cells have left in a queue takes no time of what the lesson measures."""
