@@ -190,7 +190,12 @@ def test_with_peer_to_peer_disabled_gpus_meet_in_host_memory(machine: str, monke
     usual = fabric(machine).cost("all_reduce", range(2), nbytes)
     monkeypatch.setenv("NCCL_P2P_DISABLE", "0")
     assert fabric(machine).cost("all_reduce", range(2), nbytes) == usual
+    one = fabric(machine)
+    assert one.cost("all_reduce", range(2), nbytes) == usual
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
+    assert one.cost("all_reduce", range(2), nbytes).ns > usual.ns or machine == "cloud-4xt4", (
+        "later, on the same machine"
+    )
     paths = fabric(machine).paths(range(2))
     assert paths.hardware == "pcie"
     assert not paths.nvls

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import functools
 import gc
+import os
 import signal
 import sys
 import threading
@@ -162,6 +163,9 @@ class Surroundings:
                 for key in [key for key, hook in table.items() if _own(hook)]:
                     del table[key]
                     found.append("a hook on all modules or optimizers was in place")
+        for name in now.environment:  # without a word: to look at what NCCL says is honest
+            os.environ.pop(name, None)
+        os.environ.update(kept.environment)
         if now.gpus != kept.gpus and not any_gpus:
             found.append(f"the GPUs were {_name(now.gpus)} instead of {_name(kept.gpus)}")
         return found
@@ -176,7 +180,8 @@ def _modes() -> tuple[int, int]:
 class Settings(NamedTuple):
     """What the machine (see `gpus`) and torch are set to.
 
-    Default dtype and device, gradients, autocast by device; modes, and hooks on all modules, optimizers and tensors.
+    Default dtype and device, gradients, autocast by device; modes, and hooks on all modules, optimizers and tensors;
+    variables of the environment.
     """
 
     gpus: Any
@@ -185,15 +190,24 @@ class Settings(NamedTuple):
     gradients: bool
     autocast: dict[str, bool]
     hooks: Any
+    environment: dict[str, str]
 
     def changed(self) -> list[str]:
         """What is no longer so, for people."""
         now = settings()
         return [
             name
-            for name, before, after in (("the GPUs", self[:1], now[:1]), ("torch's settings", self[1:], now[1:]))
+            for name, before, after in (
+                ("the GPUs", self[:1], now[:1]),
+                ("torch's settings", self[1:-1], now[1:-1]),
+                ("variables of the environment", self[-1:], now[-1:]),
+            )
             if before != after
         ]
+
+
+_CHANGE_TIMES = ("NCCL_", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""How the variables begin that change simulated times and memory. Each rank may set its own."""
 
 
 def settings() -> Settings:
@@ -204,7 +218,8 @@ def settings() -> Settings:
     tables = [getattr(sys.modules.get(module), name, {}) for module, names in _HOOKS_OF_ALL.items() for name in names]
     hooks = _modes(), torch._C._autograd._top_saved_tensors_default_hooks(True), [list(table) for table in tables]
     grad, device = torch.is_grad_enabled(), torch.get_default_device()
-    return Settings(gpus(), torch.get_default_dtype(), device, grad, autocast, hooks)
+    variables = {name: value for name, value in os.environ.items() if name.startswith(_CHANGE_TIMES)}
+    return Settings(gpus(), torch.get_default_dtype(), device, grad, autocast, hooks, variables)
 
 
 def machine() -> Any:

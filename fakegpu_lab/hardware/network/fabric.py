@@ -78,8 +78,8 @@ def peer_to_peer() -> bool:
 class Fabric:
     """The links of a machine as NCCL sees them.
 
-    NCCL reads ``NCCL_P2P_DISABLE`` once, when the first group of GPUs meets; here, when each group first does. Of its
-    other variables, none changes a time.
+    NCCL reads ``NCCL_P2P_DISABLE`` once in a process, when its first group of GPUs meets; here it counts as it is at
+    each call, since the ranks of all runs share a process. Of NCCL's other variables, none changes a time.
 
     Parameters
     ----------
@@ -91,8 +91,8 @@ class Fabric:
 
     def __init__(self, spec: MachineSpec) -> None:
         self.spec = spec
-        self._paths: dict[tuple[int, ...], nccl.Paths] = {}
-        self._costs: dict[tuple[str, tuple[int, ...], int], Cost] = {}
+        self._paths: dict[tuple[bool, tuple[int, ...]], nccl.Paths] = {}
+        self._costs: dict[tuple[bool, str, tuple[int, ...], int], Cost] = {}
         self._across: dict[int, Fabric] = {}
 
     def across(self, machines: int) -> Fabric:
@@ -117,7 +117,7 @@ class Fabric:
             The collective's size, as NCCL counts it: the larger of a rank's input and output. A barrier has 4.
         """
         group = tuple(slots)
-        key = (operation, group, nbytes)
+        key = (peer_to_peer(), operation, group, nbytes)
         found = self._costs.get(key)
         if found is None:
             if len(self._costs) > 10_000:
@@ -143,9 +143,10 @@ class Fabric:
     def paths(self, slots: Sequence[int]) -> nccl.Paths:
         """How these devices reach each other."""
         group = tuple(slots)
-        if group not in self._paths:
-            self._paths[group] = self._find_paths(group)
-        return self._paths[group]
+        key = (peer_to_peer(), group)
+        if key not in self._paths:
+            self._paths[key] = self._find_paths(group)
+        return self._paths[key]
 
     def channels(self, slot: int) -> int:
         """How many channels NCCL has on a device of this slot, for groups within its node.

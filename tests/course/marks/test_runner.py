@@ -274,6 +274,16 @@ def test_a_recording_of_the_lesson_stays_the_first_and_nothing_queued_is_in_it(p
     process.cell("lab.disable()", "given")
 
 
+def test_variables_that_change_times_are_put_back(process: Process) -> None:
+    process.cell("import os\nos.environ['NCCL_P2P_DISABLE'] = '1'\ndef f(): os.environ['NCCL_ALGO'] = 'Tree'")
+    message = process.check(
+        "import os\nexpect.equal(os.environ.get('NCCL_P2P_DISABLE'), 'mine')\nexpect.equal(f(), None)"
+    )
+    assert (saw(message), message["left"]) == ([None], [])
+    assert message["altered"] == [[3, "variables of the environment"]]
+    process.cell("os.environ.pop('NCCL_ALGO', None)")
+
+
 def test_a_debugger_that_was_left_in_is_no_flag(process: Process) -> None:
     before = set(process.sandbox.flags)
     said = process.cell("open('.pdbrc', 'w').write('up\\nargs\\nc')\nimport pdb\npdb.set_trace()\nx = 1")
