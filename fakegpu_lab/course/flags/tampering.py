@@ -8,6 +8,7 @@ against what no exercise needs. Neither can stop everything in one process: see 
 from __future__ import annotations
 
 import _thread
+import abc
 import bdb
 import builtins
 import collections
@@ -29,7 +30,7 @@ from fakegpu_lab.course.flags.contents import CODE_PARTS, Contents
 from fakegpu_lab.user_code.frames import OURS, OWN, PYTHON, TORCH, classified, package, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 COMPARED = (
     "math", "time", "secrets", "random", "random.SystemRandom", "numpy", "numpy.testing", "torch",
@@ -240,6 +241,61 @@ def lock_books(report: Callable[[str], None]) -> None:
         put(self, name, value)
 
     Ledger.__setattr__ = write  # type: ignore[method-assign,assignment]
+
+
+class Measures:
+    """The classes of this package with which a check measures: they stay as they are while its statements run.
+
+    Recordings refuse to be changed. Of the others, changes are found after a statement; to refuse them, too, they would
+    all need a metaclass.
+
+    Parameters
+    ----------
+    modules
+        Where the classes are.
+    report
+        Called with what was tried.
+    """
+
+    def __init__(self, modules: Iterable[str], report: Callable[[str], None]) -> None:
+        package, caller = str(Path(__file__).parents[2]), sys._getframe
+
+        def refuse(owner: type, name: str) -> None:
+            if not caller(2).f_code.co_filename.startswith(package):
+                report(f"tried to change the class {owner.__name__}")
+                raise AttributeError(f"{owner.__name__}.{name} cannot be changed here.")
+
+        class Sealed(abc.ABCMeta):
+            def __setattr__(cls, name: str, value: object) -> None:
+                refuse(cls, name)
+                super().__setattr__(name, value)
+
+            def __delattr__(cls, name: str) -> None:
+                refuse(cls, name)
+                super().__delattr__(name)
+
+        self._kept: list[tuple[type, dict[str, Any]]] = []
+        for module in modules:
+            for kind in [one for one in vars(sys.modules[module]).values() if issubclass(type(one), type)]:
+                if type(kind) is abc.ABCMeta and kind.__module__ == module:
+                    kind.__class__ = Sealed
+                elif type(kind) is type and kind.__module__ == module:
+                    self._kept.append((kind, dict(vars(kind))))
+
+    def changed(self) -> list[str]:
+        """The names of the classes that have changed, which are put back."""
+        found = []
+        for kind, kept in self._kept:
+            now = vars(kind)
+            if len(now) == len(kept) and all(now.get(name) is value for name, value in kept.items()):
+                continue
+            for name in now.keys() - kept.keys():
+                delattr(kind, name)
+            for name, value in kept.items():
+                if now.get(name) is not value:
+                    setattr(kind, name, value)
+            found.append(kind.__name__)
+        return found
 
 
 _REFUSED = frozenset({"sys._current_frames", "sys._current_exceptions", "sys.addaudithook"})

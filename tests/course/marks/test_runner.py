@@ -274,6 +274,40 @@ def test_a_recording_of_the_lesson_stays_the_first_and_nothing_queued_is_in_it(p
     process.cell("lab.disable()", "given")
 
 
+SEALED = {
+    "a property": "setattr(type(lab.record()), 'elapsed', property(lambda self: 0))",
+    "a writer of argparse": "import argparse; store = argparse.ArgumentParser().add_argument('--elapsed'); "
+    "store(None, type(lab.record()), 0)",
+    "taken away": "del type(lab.record()).elapsed",
+    "a class above": "type(lab.record()).__mro__[1].transfers = ()",
+}
+
+
+@pytest.mark.parametrize("name", SEALED)
+def test_what_a_check_measures_with_cannot_be_changed_for_a_moment_either(name: str, process: Process) -> None:
+    process.cell("import fakegpu_lab as lab\nlab.enable('a100')", "given")
+    process.cell(f"def f(): {SEALED[name]}")
+    (told,) = [one for one in process.check("expect.equal(f(), 1)")["told"] if "crashed" in one]
+    assert "cannot be changed here" in str(told)
+    assert any(one.startswith("tried to change the class") for one in process.sandbox.flags)
+    message = process.check("expect.equal(type(lab.record()).elapsed.fset is None, 'mine')")
+    assert (saw(message), message["restored"]) == ([True], [])
+    process.cell("lab.disable()", "given")
+
+
+def test_the_classes_of_its_records_are_put_back_after_each_statement(process: Process) -> None:
+    process.cell("import torch\nimport fakegpu_lab as lab\nlab.enable('a100')", "given")
+    process.cell(
+        "def f():\n    with lab.record() as t: torch.ones(2, device='cuda')\n"
+        "    type(t.kernels[0]).flops = 3\n    type(t.kernels[0]).more = 3\n    return t.kernels[0].flops"
+    )
+    message = process.check("expect.equal(f(), 'mine')\nwith lab.record() as t: torch.ones(2, device='cuda')\n"
+                            "expect.equal(t.kernels[0].flops, 'mine')")  # fmt: skip
+    assert saw(message) == [3, 0]
+    assert message["altered"] == [[1, "the class Kernel"]]
+    process.cell("lab.disable()", "given")
+
+
 def test_variables_that_change_times_are_put_back(process: Process) -> None:
     process.cell("import os\nos.environ['NCCL_P2P_DISABLE'] = '1'\ndef f(): os.environ['NCCL_ALGO'] = 'Tree'")
     message = process.check(

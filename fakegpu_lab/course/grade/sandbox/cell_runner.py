@@ -19,6 +19,7 @@ import json
 import math
 import os
 import queue
+import re
 import signal
 import sys
 import threading
@@ -57,6 +58,10 @@ PRELOAD = (
 """The modules that checks rely on, imported before any code of the submission runs."""
 
 
+_MEASURES = re.compile(r"fakegpu_lab\.(hardware|recording|trace|driver\.recorder)\b").match
+"""Where the classes are with which a check measures."""
+
+
 class _Runner:
     """Runs cells and checks in the process's IPython."""
 
@@ -65,6 +70,7 @@ class _Runner:
         with contextlib.suppress(ImportError):  # torch loads it, with sympy, at the first op: that time is not a cell's
             importlib.import_module("torch.distributed.tensor")
         self.pristine = tampering.Pristine(PRELOAD)
+        self.measures = tampering.Measures(filter(_MEASURES, self.pristine.modules), report)
         self.outputs = Outputs(settings["limits"]["output_chars"])
         self.shell: GradingShell = start(self.outputs)
         from fakegpu_lab import session
@@ -189,7 +195,7 @@ class _Runner:
         gc.collect(1)  # what an answer has left to be freed is freed now, not while the check measures
         self.memory.keep(lambda: self._tensors_in(self.names.values()))
         altered = self.observation.run(job["text"], canary=job["canary"], made=self.made, asked=self.asked)
-        altered += before.changed()
+        altered += [*before.changed(), *(f"the class {name}" for name in self.measures.changed())]
         number = 0 if job["canary"] else next(self.statements)
         for name in bound_names(job["text"]):
             self.fixed.pop(name, None)
