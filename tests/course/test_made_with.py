@@ -7,7 +7,12 @@ import pytest
 from fakegpu_lab.course.flags.made_with import MadeWith
 from fakegpu_lab.course.grade.repair import Cell
 
-GIVEN = ["def plain(k): return 2 * k\nrows = 3", "def run(): return plain(rows)", "alone = run()", "other = 4"]
+GIVEN = [
+    "import math\ndef plain(k): return math.pow(2, k)\nrows = 3",
+    "def run(): return plain(rows)",
+    "alone = run()",
+    "other = 4",
+]
 MADE_WITH = MadeWith(GIVEN, ["def mine(): return rows"], {"alone"})
 
 
@@ -30,7 +35,7 @@ def test_a_part_that_changes_before_it_is_used_is_named(cell: str, part: str) ->
     assert flags(*GIVEN[:2], f"{cell}\n{GIVEN[2]}") == [said]
 
 
-@pytest.mark.parametrize("cell", ["other = 3", "mine = 3", "new = 1", "alone = 3"])
+@pytest.mark.parametrize("cell", ["other = 3", "mine = 3", "new = 1", "alone = 3", "import math, os"])
 def test_what_is_no_part_of_it_is_not(cell: str) -> None:
     assert flags(*GIVEN[:2], cell, *GIVEN[2:]) == []
 

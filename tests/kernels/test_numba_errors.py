@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
+from fakegpu_lab.kernels.numba_cuda import endless
 
 pytest.importorskip("numba", reason="the extra `numba` is not installed")
 pytest.importorskip("greenlet", reason="the extra `numba` is not installed")
@@ -240,6 +241,41 @@ def lock_never_released(lock):
 def test_a_lock_that_nobody_releases():
     with pytest.raises(lab.FakeGpuError, match="take a lock forever"):
         lock_never_released[1, 2](torch.zeros(1, dtype=torch.int32, device="cuda"))
+
+
+@cuda.jit
+def without_end(x):
+    i = cuda.grid(1)
+    while i < x.size:
+        x[i] = i
+
+
+@cuda.jit
+def counts_without_end(x):
+    k = 0
+    while k >= 0:
+        k = 1 - k
+    x[0] = k
+
+
+@pytest.mark.parametrize(("kernel", "limit"), [(without_end, "MOST_ACCESSES"), (counts_without_end, "MOST_SECONDS")])
+def test_a_loop_without_end_ends_the_launch(kernel, limit, monkeypatch):
+    monkeypatch.setattr(endless, "_PAUSE", 0.05)
+    monkeypatch.setattr(endless, limit, {"MOST_ACCESSES": 1000, "MOST_SECONDS": 0.5}[limit])
+    with pytest.raises(
+        lab.FakeGpuError, match=r"Thread 0 of block \(0, 0, 0\) does not come to an end: it is at .*:\d+"
+    ):
+        kernel[1, 2](ones(2))
+    x = ones(2)
+    many_rounds[1, 2](x)  # longer than the first look, and it ends
+    assert x.tolist() == [400.0, 401.0]
+
+
+@cuda.jit
+def many_rounds(x):
+    i = cuda.grid(1)
+    for k in range(400):
+        x[i] = k + 1 + i
 
 
 def test_a_signature_refuses_other_types():

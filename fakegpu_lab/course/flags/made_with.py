@@ -35,7 +35,8 @@ class MadeWith:
         statements = [(name, ast.dump(one), one) for tree in trees for one in tree.body for name in _bound(one)]
         inside = {name: names_loaded(one) for name, _, one in statements if isinstance(one, DEFINITIONS)}
         asked = {name for text in answers for name in bound_names(text)}
-        self._parts = {name for name, _, _ in statements} - asked
+        modules = {name for name, _, one in statements if isinstance(one, (ast.Import, ast.ImportFrom))}  # see `policy`
+        self._parts = {name for name, _, _ in statements} - asked - modules
         self._needed: dict[str, set[str]] = {}
         self._known = {text for _, text, _ in statements}
         for name, text, one in statements:

@@ -24,7 +24,7 @@ from fakegpu_lab.driver.base import current
 from fakegpu_lab.driver.base.tensor import FakeCudaTensor
 from fakegpu_lab.hardware.errors import FakeGpuError
 from fakegpu_lab.kernels.launch import GRID_LIMITS, IllegalAccess, Ran, launch
-from fakegpu_lab.kernels.numba_cuda import arrays, compiling, messages, scalars, threads
+from fakegpu_lab.kernels.numba_cuda import arrays, compiling, endless, messages, scalars, threads
 from fakegpu_lab.kernels.numba_cuda.arrays import AccessNotes, Arrays, KernelArray, Memory, OutOfBounds, Record
 from fakegpu_lab.kernels.numba_cuda.device_arrays import DeviceArray, MappedArray, over, to_device
 from fakegpu_lab.kernels.numba_cuda.requests import Accesses, Between
@@ -231,21 +231,24 @@ class Launch:
         program = partial(self.function(self.configured.dispatcher), *args)
         indices = [(x, y, z) for z, y, x in product(*map(range, reversed(block)))]
         progress = Progress(self.program.__name__, len(self.chosen), "blocks")
-        for place, number in enumerate(self.chosen.tolist()):
-            declared.new_block()
-            index = number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])
-            try:
-                threads.run_block(number, index, indices, program, self.notes, self.segments)
-            except threads.StuckError as stuck:
-                raise messages.stuck(stuck) from None
-            except (ArithmeticError, AssertionError, ValueError) as error:
-                messages.raised(error)
-                raise
-            if not place:
-                self._check_static(declared.static_bytes)
-            if len(self.notes.codes) > _MOST_NOTED:
-                self._note_requests(log)
-            progress.reached(place + 1)
+        with endless.watched(self.notes.codes):
+            for place, number in enumerate(self.chosen.tolist()):
+                declared.new_block()
+                index = number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1])
+                try:
+                    threads.run_block(number, index, indices, program, self.notes, self.segments)
+                except threads.StuckError as stuck:
+                    raise messages.stuck(stuck) from None
+                except endless.EndlessError as error:
+                    raise messages.endless(error, threads.here.thread, index) from None
+                except (ArithmeticError, AssertionError, ValueError) as error:
+                    messages.raised(error)
+                    raise
+                if not place:
+                    self._check_static(declared.static_bytes)
+                if len(self.notes.codes) > _MOST_NOTED:
+                    self._note_requests(log)
+                progress.reached(place + 1)
         progress.end()
         self._note_requests(log)
         self._report(self.between.race())

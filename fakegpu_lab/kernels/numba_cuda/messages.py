@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.formatting.units import size
 from fakegpu_lab.hardware.errors import FakeGpuError, with_notes
-from fakegpu_lab.user_code.frames import place
+from fakegpu_lab.user_code.frames import OWN, kind, place, steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 class BarrierError(FakeGpuError):
     """Threads of a kernel wait for others that never come."""
+
+
+class EndlessLoopError(FakeGpuError):
+    """A thread of a kernel does not end."""
 
 
 def driver_error(code: int, call: str, name: str, *notes: str) -> Exception:
@@ -173,6 +177,16 @@ def stuck(error: StuckError) -> BarrierError:
     return BarrierError(
         f"{_threads(error.waiting)} of block {block} {_verb(error.waiting)} in {error.name} at {_at(request.line)}; "
         f"{_threads(ended or others).lower()} {did}. A card hangs here, or continues with wrong values. {advice}"
+    )
+
+
+def endless(error: Exception, thread: Thread, block: Sequence[int]) -> FakeGpuError:
+    """Where a thread is that does not end."""
+    lines = [(step.tb_frame.f_code.co_filename, step.tb_lineno) for step in steps(error.__traceback__)]
+    line = next((one for one in reversed(lines) if kind(one[0]) & OWN), ("", 0))
+    return EndlessLoopError(
+        f"Thread {thread.number} of block {_place(block)} does not come to an end: it is at {_at(line)}. A card hangs "
+        "here. Does the loop around this line end: does each round change what its condition asks?"
     )
 
 
