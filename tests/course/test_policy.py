@@ -463,6 +463,9 @@ def test_what_a_check_compares_with_is_not_read_under_another_name() -> None:
     for text in (
         "box = {}\nbox['kept'] = table.clone()\ndef f(): return box['kept']",
         "store = []\nstore.append(table)\ndef f(): return store[0]",
+        "mine = torch.zeros(4)\ntorch.add(table, 0, out=mine)\ndef f(): return mine",
+        "import heapq\nbox = []\nheapq.heappush(box, table)\ndef f(): return box[0]",
+        "class A: pass\nsetattr(A, 'v', table)\ndef f(): return A.v",
     ):
         assert "with which the check compares" in str(policy.flags(text))
     assert policy.flags("def f(): return torch.load('a.pt')") == []
@@ -470,6 +473,13 @@ def test_what_a_check_compares_with_is_not_read_under_another_name() -> None:
     policy = Policy([LESSON], compared=["table"])
     assert policy.flags("all(table[k] == 3 for k in range(2))\ndef g(other): return other") == []
     assert policy.flags("print(table)\ndef g(table): return table") == []
+
+
+def test_builtins_that_the_lesson_s_functions_call_keep_their_meaning() -> None:
+    policy = Policy([LESSON, "def longest(times): return max(times)"])
+    for text in ("max = len", "def max(k): return 0", "from operator import add as max"):
+        assert "gives max another meaning, which functions of the lesson call" in policy.flags(text)
+    assert policy.flags("sum = 3\ndef f(max): return max\n[max for max in (1, 2)]") == []
 
 
 def test_what_the_lesson_or_its_solutions_use_and_change_an_answer_may() -> None:

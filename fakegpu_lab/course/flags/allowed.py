@@ -256,6 +256,10 @@ CHANGING = _words(
 )
 """Methods that change what they are called on, beside those that end with an underscore."""
 
+PUT_INTO_FIRST = _words(
+    "copyto heapify heappush heappushpop insort insort_left insort_right put setattr setitem shuffle"
+)
+"""Functions that change their first argument."""
 WRITERS = _words(
     "dump open save savetxt savez savez_compressed to_csv to_json to_pickle to_parquet tofile write write_bytes "
     "write_text writelines writerow writerows"

@@ -90,10 +90,12 @@ class Policy:
         self.texts: set[str] = set()
         """Texts that a library may run, because they have been read; without spaces and line breaks."""
         self._statements: dict[str, set[str]] = {}
+        self._builtins: set[str] = set()
         self._read = set(read)
         solved = [tree for tree in map(tree_of, solutions) if tree is not None]
         for tree in [*filter(None, map(tree_of, given)), *solved]:
             self._learn(tree)
+        self._builtins -= self.lessons
         self._given = {name: path for name, path in self.names.paths.items() if "()" not in path}
         self._read -= set(self._given)
         self.compared = frozenset(compared)
@@ -112,6 +114,8 @@ class Policy:
 
     def _learn(self, tree: ast.Module) -> None:
         self.names.learn(tree)
+        inside = [names_loaded(one) for one in ast.walk(tree) if isinstance(one, _FUNCTION)]
+        self._builtins |= set().union(*inside) & vars(builtins).keys()
         self.lessons |= names(tree)
         for name, statement in binding(tree):
             self._statements.setdefault(name, set()).add(statement)
@@ -179,6 +183,8 @@ class Policy:
         bound = names(tree) | outer
         own = outer | {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
         found |= set(map(_rebound, bound & self.kept & own))
+        called = bound & self._builtins
+        found |= {f"gives {name} another meaning, which functions of the lesson call" for name in called}
         other = [
             name for name, path in self._given.items() if self.names.paths[name] != path or name in _assigned(tree)
         ]
@@ -191,7 +197,8 @@ class Policy:
             read = names_loaded(statement)
             if read & (self.compared | self.derived) and not isinstance(statement, (*_FUNCTION[:2], ast.ClassDef)):
                 self.in_files |= any(map(_writes, ast.walk(statement)))
-                filled = {name for name in _put_into(statement) if not self.names.paths.get(name)}
+                paths = {name: self.names.paths.get(name, "") for name in _put_into(statement)}
+                filled = {name for name, path in paths.items() if not path or path in self.names.brought}
                 self.derived |= names(statement) | filled
 
 
@@ -857,12 +864,16 @@ def _writes(node: ast.AST) -> bool:
 
 
 def _put_into(statement: ast.stmt) -> set[str]:
-    """The names of what a statement may put something into: ``a`` of ``a.b[0] = c``, and of ``a.append(c)``."""
-    targets = [
-        node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else node
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Call) or isinstance(getattr(node, "ctx", None), ast.Store)
-    ]
+    """The names of what a statement may put something into: `a` of ``a.b[0] = c``, ``a.append(c)``, ``f(c, out=a)``."""
+    targets: list[ast.AST] = []
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call):
+            targets += [keyword.value for keyword in node.keywords if keyword.arg in ("out", "file")]
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            targets += node.args[:1] if name in allowed.PUT_INTO_FIRST else []
+            targets += [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        elif isinstance(getattr(node, "ctx", None), ast.Store):
+            targets.append(node)
     return {root.id for root in map(root_of, targets) if isinstance(root, ast.Name)}
 
 
