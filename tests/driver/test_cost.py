@@ -455,6 +455,20 @@ def test_cublas_takes_its_workspace_by_the_cards_generation(card: None, mib: flo
     assert torch.cuda.memory_allocated() - held - out.nbytes == mib * MIB
 
 
+def test_cublas_takes_the_workspace_that_the_environment_names(card: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")  # 2 × 4 MiB and 8 × 16 KiB
+    a = torch.empty(64, 64, device="cuda")
+    held = torch.cuda.memory_allocated()
+    out = a @ a
+    assert torch.cuda.memory_allocated() - held - out.nbytes == 8.125 * MIB
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    lab.enable("h100", compute="meta")
+    a = torch.empty(64, 64, device="cuda")
+    held = torch.cuda.memory_allocated()
+    out = a @ a
+    assert torch.cuda.memory_allocated() - held - out.nbytes == 0.125 * MIB
+
+
 @pytest.mark.usefixtures("card")
 def test_a_kernel_writes_its_out_and_does_not_read_it() -> None:
     x, y = torch.ones(1 << 20, device="cuda"), torch.ones(1 << 20, device="cuda")
