@@ -185,7 +185,7 @@ def endless(error: Exception, thread: Thread, block: Sequence[int]) -> FakeGpuEr
     lines = [(step.tb_frame.f_code.co_filename, step.tb_lineno) for step in steps(error.__traceback__)]
     line = next((one for one in reversed(lines) if kind(one[0]) & OWN), ("", 0))
     return EndlessLoopError(
-        f"Thread {thread.number} of block {_place(block)} does not come to an end: it is at {_at(line)}. A card hangs "
+        f"Thread {thread.number} of block {_place(block)} never ends: it is at {_at(line)}. A card hangs "
         "here. Does the loop around this line end: does each round change what its condition asks?"
     )
 
