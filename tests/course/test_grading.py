@@ -19,6 +19,7 @@ from fakegpu_lab.cli import grade as grading
 from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course.grade import graded_lesson as graded_lessons
+from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.one_submission import _no_python, score
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
 from fakegpu_lab.course.grade.submissions import collect
@@ -312,6 +313,47 @@ def test_a_zip_with_entries_for_folders_is_read(tmp_path: Path) -> None:
         handed_in.writestr("ada/two.ipynb", b"{}")
     (ada,) = collect(tmp_path / "one.zip", "two", "two")
     assert ada.files == {}
+
+
+def test_a_file_that_is_not_a_notebook_is_a_submission_too(tmp_path: Path) -> None:
+    """A script that was handed in had no row, and nobody asked where it was."""
+    for name in ("ada_two.ipynb", "ada.txt", "tom.py", "lovelaceada_4711_90210_two.ipynb", "b_4712_90211_a.zip"):
+        (tmp_path / name).write_bytes(b"{}")
+    (tmp_path / "lovelaceada_4711_90212_helper.py").write_bytes(b"x = 1")
+    found = {one.student: (one.problem, one.notes) for one in collect(tmp_path, "two", "two")}
+    left_out = "was handed in, too: it is not a notebook, and was left out"
+    assert found == {
+        "ada": ("", [f"ada.txt {left_out}"]),
+        "b_4712_90211_a": ("b_4712_90211_a.zip is not a notebook", []),
+        "lovelaceada_4711_90210": ("", [f"lovelaceada_4711_90212_helper.py {left_out}"]),
+        "tom": ("tom.py is not a notebook", []),
+    }
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as handed_in:
+        for name in ("class/ada/two.ipynb", "class/bo/two.ipynb", "class/tom.py", "eve.pdf"):
+            handed_in.writestr(name, b"{}")
+    found = {one.student: (one.problem, one.notes) for one in collect(tmp_path / "all.zip", "two", "two")}
+    assert found["tom"] == ("tom.py is not a notebook", [])
+    assert found["eve"] == ("eve.pdf is not a notebook", [])
+    assert set(found) == {"ada", "bo", "eve", "tom"}
+    (named,) = [one for one in collect(tmp_path, "two", "two", r"^(t\w+)\.") if one.student == "tom"]
+    assert named.problem == "tom.py is not a notebook"
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (b"PK\x03\x04 from Word", "the file is not a notebook, but a zip or an Office document"),
+        (b"\x89PNG\r\n", "the file is not a notebook, but a picture"),
+        (b"\xef\xbb\xbf <html>", "the file is not a notebook, but a web page"),
+        (b"print('hello')", "the file is not a notebook"),
+        (b'{\n "cells": [\n', "the file is not a notebook any more: it is damaged in line 3"),
+        (b'{"cells": "\xe9"', "the file is not a notebook any more: it is damaged"),
+    ],
+)
+def test_what_is_not_a_notebook_is_said_in_words(raw: bytes, told: str) -> None:
+    with pytest.raises(repair.UnreadableError) as error:
+        repair.read(raw)
+    assert str(error.value) == told
 
 
 def result_of_check(source: str = "%%check a", problem: str = "", **message: Any) -> tuple[float | None, set[str]]:

@@ -93,7 +93,7 @@ def read(raw: bytes) -> list[dict[str, Any]]:
     try:
         notebook = json.loads(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise UnreadableError("unreadable", f"the file is not a notebook: {str(error)[:120]}") from None
+        raise UnreadableError("unreadable", _not_a_notebook(raw, getattr(error, "lineno", 0))) from None
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if cells is None and isinstance(notebook, dict) and notebook.get("worksheets"):
         raise UnreadableError("unreadable", "the notebook has format 3, of 2014: open it in Jupyter and save it again")
@@ -109,6 +109,25 @@ def read(raw: bytes) -> list[dict[str, Any]]:
     if not any(cell["source"].strip() for cell in found):
         raise UnreadableError("empty", "the notebook has no cells with anything in them")
     return found
+
+
+_BEGINNINGS = {
+    b"PK": "a zip or an Office document",
+    b"%PDF": "a PDF",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8": "a picture",
+    b"<": "a web page",
+}
+"""How files begin that are handed in for a notebook."""
+
+
+def _not_a_notebook(raw: bytes, line: int) -> str:
+    """A sentence about a file that is not JSON, or breaks off in a line."""
+    text = raw.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text.startswith(b"{"):
+        return "the file is not a notebook any more: it " + (f"is damaged in line {line}" if line else "is damaged")
+    what = next((name for start, name in _BEGINNINGS.items() if text.startswith(start)), "")
+    return f"the file is not a notebook, but {what}" if what else "the file is not a notebook"
 
 
 def _cell(cell: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade.outputs.tables import cell
+from fakegpu_lab.course.grade.submissions import number_in
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -145,26 +146,20 @@ class Roster:
             ) from None
 
     def find(self, student: str, columns: tuple[str, ...]) -> list[dict[str, str]]:
-        """The rows of a student: those with exactly this name in one of the columns, else those whose number it has.
-
-        The names of folders and files that platforms make contain it behind the first underscore: ``Ada Lovelace_4711``
-        (Moodle), ``lovelaceada_4711_90210`` (Canvas; the second is the submission's). Digits before that are the
-        student's own choice.
-        """
+        """The rows of a student: those with exactly this name in one of the columns, else those whose number it has."""
         whole = _plain(student)
         found = [row for row in self.rows if whole and any(_plain(row.get(name, "")) == whole for name in columns)]
         if found:
             return found
-        number = re.search(r"_(\d+)(?=_|$)", student)
-        if number is None:
+        number = number_in(student)
+        if not number:
             return []
-        return [row for row in self.rows if any(_number(row.get(name, "")) == number[1] for name in columns)]
+        return [row for row in self.rows if any(_number(row.get(name, "")) == number for name in columns)]
 
 
 def time_of(student: str, times: dict[str, str]) -> str:
     """When a student handed in, by name or by the number in the name; empty if that is not known."""
-    number = re.search(r"_(\d+)(?=_|$)", student)
-    return times.get(student) or (times.get(number[1], "") if number else "")
+    return times.get(student) or times.get(number_in(student), "")
 
 
 def _plain(text: str) -> str:
