@@ -32,6 +32,24 @@ def test_an_extension_is_one_student_s_deadline(tmp_path: Path) -> None:
     assert deadline.lateness(outcome("ada", 8.0, late)) == (0, 0.0)
     assert deadline.lateness(outcome("ben", 8.0, late)) == (0, 0.0), "a day is over at its end"
     assert deadline.lateness(outcome("cy", 8.0, late)) == (2, 1.6)
+    assert [deadline.about(outcome(name, 8.0, late)) for name in ("ada", "cy")] == [
+        "own deadline 2026-11-22 12:00",
+        "2 days late",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("late", "free", "told"),
+    [
+        ("2026-11-20 10:00 UTC", 1, ""),
+        ("2026-11-21 10:00 UTC", 0, "1 day late"),
+        ("2026-11-21 10:00 UTC", 2, "1 day late (1 of them free)"),
+        ("2026-11-22 10:00 UTC", 1, "2 days late (1 of them free)"),
+        ("", 1, ""),
+    ],
+)
+def test_how_late_it_was_is_said_with_the_days_that_are_free(late: str, free: int, told: str) -> None:
+    assert lateness.deadline(DUE, free, 10).about(outcome("ada", 8.0, late)) == told
 
 
 @pytest.mark.parametrize(
@@ -231,9 +249,11 @@ def test_comments_are_on_the_student_s_page_and_in_moodle_s_file(
     late = ("--due", "2026-11-01 12:00 UTC", "--late-penalty", "50")
     course.grade(*late, "--comments", "c.yaml", "--similar", "similar.html", "--format", "moodle", "--roster", "r.csv")
     assert "Read &lt;b&gt;lesson 1&lt;/b&gt;." in course.page()
-    assert "and −1 for 1 day after the deadline" in course.page()
-    assert "<b>−1</b>: 1 day late" in (course.folder / "grades.html").read_text(encoding="utf-8")
+    assert '<span class="score">1</span> of 7 points: 2 earned, and −1 because it was 1 day late' in course.page()
+    page = (course.folder / "grades.html").read_text(encoding="utf-8")
+    assert "<b>2 − 1</b>: 1 day late; " in page
+    assert "median 1, before what lateness costs" in page
     assert "This comment fits nobody: place: Hello" in capsys.readouterr().out
     moodle = (course.folder / "grades.moodle.csv").read_text(encoding="utf-8")
-    assert "move-check: 1 of 3 (Read <b>lesson 1</b>.)" in moodle
+    assert "Move: 1 of 3 (Read <b>lesson 1</b>.)" in moodle
     assert "There are none" in (course.folder / "similar.html").read_text(encoding="utf-8")

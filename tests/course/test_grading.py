@@ -140,8 +140,8 @@ def each_row_says_what_happened(graded: Path) -> None:
     }
     assert table["absent"]["reason"] == "it contains no notebook"
     assert table["endless"]["reason"] in (
-        "a cell ran for more than 2 s and did not stop, in move-check",
-        "move-check was stopped after 2 s; the rest was run",
+        "a cell ran for more than 2 s and did not stop, in the check of move",
+        "the check of move was stopped after 2 s; the rest was run",
     )
     assert table["gone"]["reason"] == "its process ended by itself, with status 0, in move"
     assert table["nothing"]["reason"] == "the file is empty"
@@ -159,9 +159,9 @@ def a_written_answer_waits_for_a_person(graded: Path) -> None:
 def locked_cells_are_put_back(graded: Path) -> None:
     notes = rows(graded)["dee"]["notes"]
     assert "the locked cell setup was edited: its text was restored" in notes
-    assert "the locked cell place-check was edited: its text was restored" in notes
-    assert "a copy of the locked cell place-check was removed" in notes
-    assert "the locked cell move-check was missing: it was restored" in notes
+    assert "the check of place was edited: its text was restored" in notes
+    assert "a copy of the check of place was removed" in notes
+    assert "the check of move was missing: it was restored" in notes
 
 
 def every_student_has_a_page_that_tells_all_but_the_hidden_tests(graded: Path) -> None:
@@ -416,11 +416,11 @@ def test_what_was_wrong_is_said() -> None:
     check = CheckOutcome(grade_id="a-check", max_points=2)
     message = {"outputs": [], "interrupted": False, "ended": True, "has_value": True, "score": 1.0, "record": RECORD}
     score(check, "%%check a", message, set())
-    assert (check.title, check.wrong) == ("A", ["it is 3: 4"])
+    assert (check.title, check.wrong) == ("A", ["it should be 3; found: 4"])
     follows = [{"met": False, "what": "`y` is 3", "found": "what it needs could not be computed: see above"}]
     message |= {"record": {"parts": RECORD["parts"] + follows}}  # type: ignore[operator]
     score(check, "%%check a", message, set())
-    assert check.wrong == ["it is 3: 4"], "one cause, once"
+    assert check.wrong == ["it should be 3; found: 4"], "one cause, once"
     message |= {"record": RECORD | {"note": "The cell above ended with an error: ValueError: no"}, "score": 0.0}
     score(check, "%%check a", message, set())
     assert check.wrong == ["its cell ended with an error: ValueError: no"]
@@ -444,8 +444,8 @@ def test_the_course_and_its_history_are_hidden(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_is_no_python_is_the_reason() -> None:
-    error = {"output_type": "error", "ename": "SyntaxError", "evalue": "invalid syntax (1.py, line 2)"}
-    assert _no_python("move", [error]) == "move is not valid Python (SyntaxError: invalid syntax (1.py, line 2))"
+    error = {"output_type": "error", "ename": "SyntaxError", "evalue": "invalid syntax (<ipython-input-5-e3>, line 2)"}
+    assert _no_python("move", [error]) == "move is not valid Python (line 2: invalid syntax)"
     assert _no_python("move", [error | {"ename": "ValueError"}, {"output_type": "stream", "text": ""}]) == ""
 
 

@@ -15,8 +15,7 @@ table = torch.arange(4)
 def reference(k): return k * k
 """
 FLAGGED = {
-    "another name of a method": "class A:\n    def put(self, v): self.elapsed = v\n    place = put\n"
-    "A.place(model, 1)",
+    "another name of a method": "class A:\n    def put(self, v): self.elapsed = v\n    place = put\nA.place(model, 1)",
     "a method in a pair": "class A:\n    def put(self, v): self.elapsed = v\n    def no(self): pass\n"
     "    place, other = put, no\nA.place(model, 1)",
     "collections that come later": "import gc\ngc.disable()",

@@ -122,6 +122,13 @@ class Outcome(BaseModel):
         return sum(check.max_points for check in self.checks)
 
     @property
+    def heading(self) -> str:
+        """What `reason` is the reason for."""
+        if self.status == "graded":
+            return "Not every cell ran"
+        return "Nothing was run" if self.status in ("unreadable", "empty") else "Not everything finished"
+
+    @property
     def manual(self) -> list[str]:
         """Answers that a person must read."""
         return [check.grade_id for check in self.checks if check.points is None]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel
 
+from fakegpu_lab.course.cell_text.source import magics_of
 from fakegpu_lab.course.grade.sandbox.limits import LARGEST, MIB
 from fakegpu_lab.formatting.printable import encodable
 
@@ -203,7 +204,7 @@ def _identified(lesson: GradedLesson, cells: list[dict[str, Any]], notes: list[s
         name = cell["id"] if cell["id"] in known else by_source.get(cell["source"].strip())
         if name in seen and name is not None:
             if known[name].locked:
-                notes.append(f"a copy of the locked cell {name} was removed")
+                notes.append(f"a copy of {_locked(known[name])} was removed")
                 continue
             notes.append(f"the answer {name} was copied: the last copy counts")
             name = None
@@ -214,6 +215,16 @@ def _identified(lesson: GradedLesson, cells: list[dict[str, Any]], notes: list[s
     return found
 
 
+def called(name: str) -> str:
+    """What people call a cell with this grade_id: ``the check of move`` for ``move-check``."""
+    exercise = name.removesuffix("-check")
+    return name if exercise == name else f"the check of {exercise}"
+
+
+def _locked(cell: LessonCell) -> str:
+    return called(cell.grade_id) if cell.check else f"the locked cell {cell.grade_id}"
+
+
 def _put_back_missing(lesson: GradedLesson, found: Placed, notes: list[str]) -> None:
     """Insert the locked cells that are missing."""
     seen = {name for name, _ in found}
@@ -222,7 +233,7 @@ def _put_back_missing(lesson: GradedLesson, found: Placed, notes: list[str]) -> 
             continue
         if wanted.locked:
             _insert(found, wanted, {cell.grade_id for cell in lesson.cells[:i]})
-            notes.append(f"the locked cell {wanted.grade_id} was missing: it was restored")
+            notes.append(f"{_locked(wanted)} was missing: it was restored")
         else:
             notes.append(f"the answer cell {wanted.grade_id} is missing")
 
@@ -248,7 +259,7 @@ def _runnable(
         return None
     if wanted.locked:
         if cell["source"].strip() != wanted.visible.strip():
-            notes.append(f"the locked cell {name} was edited: its text was restored")
+            notes.append(f"{_locked(wanted)} was edited: its text was restored")
         kind = "check" if wanted.check else "locked"
         return Cell(id=name, kind=kind, source=wanted.source, visible=wanted.visible)
     untouched = cell["source"].strip() == wanted.visible.strip()
@@ -256,4 +267,11 @@ def _runnable(
     if first.startswith("%%") and not source.lstrip().startswith("%%"):
         notes.append(f"the answer {name} had lost its first line: it was restored")
         source = f"{first}\n{source}"
+    if (exercise := exercise_of(source)) != exercise_of(wanted.visible) and exercise:
+        notes.append(f"the cell of {name} begins with %%exercise {exercise}: it should have the answer to {name}")
     return Cell(id=name, kind="student", source=source, visible=source, answer=True, untouched=untouched)
+
+
+def exercise_of(source: str) -> str:
+    """The exercise that a cell answers, by its magics; empty if it answers none."""
+    return next((line for magic, line in magics_of(source) if magic == "exercise"), "")

@@ -82,7 +82,7 @@ def notebook(lesson: GradedLesson, outcome: Outcome, submission: Submission) -> 
     cells = []
     if outcome.reason:
         reason = outcome.reason.replace("`", "´")
-        cells.append(nbformat.v4.new_markdown_cell(f"**Not everything finished:** `{reason}`"))
+        cells.append(nbformat.v4.new_markdown_cell(f"**{outcome.heading}:** `{reason}`"))
     for i, (name, submitted) in enumerate(_placed(lesson, submission)):
         wanted = known[name] if name else None
         cell = _cell(wanted, submitted)

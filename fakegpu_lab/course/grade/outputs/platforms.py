@@ -244,8 +244,8 @@ def _match(
         elif outcome.manual:
             pending.append(outcome.student)
         else:
-            score = outcome.score - deadline.lateness(outcome).penalty
-            share = score / outcome.max_score if outcome.max_score else 0.0  # an earlier version may have other points
+            score, most_here = deadline.score(outcome), outcome.max_score  # an earlier version may have other points
+            share = score / most_here if most_here else 0.0
             matched.append((rows[0], outcome, f"{round(share * most, 2):g}"))
     return matched, Written(path, len(matched), unknown, pending, scale)
 

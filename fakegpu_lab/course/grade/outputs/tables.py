@@ -73,7 +73,7 @@ def write(
                 "raw_score": outcome.score,
                 "duedate": deadline.due.isoformat(" ") if deadline.due else "",
                 "late_submission_penalty": late.penalty,
-                "score": round(outcome.score - late.penalty, 6),
+                "score": deadline.score(outcome),
                 "max_score": outcome.max_score,
             }
             ours = [
