@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import logging
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +27,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from typing_extensions import Self
 
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import Outcome
@@ -148,13 +151,14 @@ def _grade(request: Request) -> int:
     console = PlainConsole()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
-        with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        with _Log(console) as log, Progress(*columns, console=console, disable=not console.is_terminal) as progress:
             task = progress.add_task(f"Grading {graded.name}", total=len(found))
+            if not console.is_terminal:
+                console.print(f"Grading {graded.name}: {several(len(found), 'submission')}")
 
             def done(outcome: Outcome) -> None:
                 progress.advance(task)
-                if outcome.status != "graded" and console.is_terminal:
-                    progress.console.print(f"{outcome.student}: {outcome.reason}")
+                log.graded(outcome, int(progress.tasks[0].completed), len(found))
 
             outcomes = whole_class.run(
                 found,
@@ -178,6 +182,37 @@ def _grade(request: Request) -> int:
         written = out.with_name(f"{out.stem}.{roster.platform}.csv")
         _print_platform(console, platforms.write(roster, written, graded, outcomes, late), roster)
     return 0
+
+
+class _Log(logging.Handler):
+    """Prints what is under way, a line each; while it is entered, this includes what grading itself reports."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._logger = logging.getLogger("fakegpu_lab.course.grade")
+
+    def __enter__(self) -> Self:
+        self._logger.addHandler(self)
+        self._logger.setLevel(logging.INFO)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._print(record.getMessage())
+
+    def _print(self, line: str) -> None:
+        """Print a line as it is, without breaks: it may be in a file."""
+        self._console.print(line, soft_wrap=True)
+
+    def graded(self, outcome: Outcome, count: int, of: int) -> None:
+        """Report a submission that was graded; a terminal has a bar for those that ended well."""
+        ended = "" if outcome.status == "graded" else f" ({outcome.status}: {outcome.reason})"
+        if ended or not self._console.is_terminal:
+            points = f"{outcome.score:g} of {outcome.max_score:g} points"
+            self._print(f"{count} of {of}: {outcome.student}, {points}{ended}")
 
 
 def _check_of(graded: GradedLesson, name: str) -> str:
@@ -257,9 +292,9 @@ def _print_summary(
         table.add_column(name, justify="left" if name == "exercise" else "right")
     table.add_column("the most common wrong answer")
     for row in tables.summary(graded, outcomes):
-        wrong = f"{row.wrong[0][1]} × {row.wrong[0][0]}" if row.wrong else ""
+        wrong = f"{row.wrong[0][1]} × {textwrap.shorten(row.wrong[0][0], 200, placeholder=' …')}" if row.wrong else ""
         counts = (str(row.passed), str(row.partly), str(row.failed))
-        table.add_row(row.title or row.grade_id, f"{row.mean:.2f} of {row.max_points:g}", *counts, wrong[:200])
+        table.add_row(row.title or row.grade_id, f"{row.mean:.2f} of {row.max_points:g}", *counts, wrong)
     console.print(table)
     ended: dict[str, int] = {}
     for outcome in outcomes:
@@ -267,7 +302,7 @@ def _print_summary(
             ended[outcome.status] = ended.get(outcome.status, 0) + 1
     counts_by_status = [f"{count} {status}" for status, count in sorted(ended.items())]
     for version, count in Counter(one.version for one in used if one.version).items():
-        console.print(f"{several(count, 'submission')} came from the version of {version}, and were graded by it.")
+        console.print(f"Graded by the version of {version}, which they came from: {several(count, 'submission')}.")
     looked_at = Acknowledged(out)
     opened = [looked_at.open(outcome) for outcome in outcomes]
     flagged, serious = sum(map(bool, opened)), sum(any(one.severity == "serious" for one in own) for own in opened)

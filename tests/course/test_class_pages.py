@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("nbgrader")
 
+from fakegpu_lab.course.checks import card
+from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.grade import whole_class
 from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
 from fakegpu_lab.course.grade.outputs import comments, lateness, pages, platforms, similar, tables
@@ -149,6 +151,40 @@ def test_the_page_has_points_by_exercise_and_their_distribution() -> None:
     found = pages._distribution([0, 0.59, 0.6, 5.9, 6], 6)
     assert [name for name, _ in found][:2] == ["0 to 0.6", "0.6 to 1.2"]
     assert [count for _, count in found] == [2, 1, 0, 0, 0, 0, 0, 0, 0, 2]
+
+
+def test_tables_show_code_as_code_and_titles_for_exercises() -> None:
+    one = answered("ada", [0, 2])
+    one.checks[0].title, one.checks[0].ran = "Batches", True
+    one.checks[0].wrong = ["`f(<b>)` should run without an error; found: `f` is not defined", "a long word " * 50]
+    told = "<code>f(&lt;b&gt;)</code> should run without an error; found: <code>f</code> is not defined"
+    page = pages.feedback(one)
+    assert f"✗ {told}" in page
+    assert ">Batches</a>" in page
+    page = pages.summary(three(), [one], [""])
+    assert f'<td class="words"><ul><li>1 × {told}</li>' in page
+    assert "a long word a long..." in page
+    hidden = {"what": "`f(5)` is 3", "met": False, "points": 1, "earned": 0, "hidden": True}
+    one.checks[0].record = {"exercise": "e0", "score": 0, "points": 1, "parts": [hidden]}
+    for text in ("`f(5)` should be 3; found: 4", "`f(5)` is 3: 4"):
+        one.checks[0].wrong = [text]
+        assert "f(5)" not in pages.feedback(one)
+
+
+def test_a_card_has_the_page_s_colors() -> None:
+    """In the dark, its text was dark, too."""
+    record = CheckRecord(exercise="e0", score=1, points=2, parts=(PartRecord(what="x", met=False, points=1, earned=0),))
+    named = set(re.findall(r"--jp-[\w-]+", card.html(record)))
+    (light, dark, *_) = (pages._TEMPLATES / "page.css").read_text(encoding="utf-8").splitlines()
+    for name in named:
+        (own,) = re.findall(rf"{name}: var\((--\w+)\)", light)
+        assert f"{own}: #" in dark
+    assert named
+
+
+def test_a_comment_fits_the_words_of_a_page() -> None:
+    check = CheckOutcome(grade_id="e0", max_points=2, points=0, wrong=["`f(4)` should be 3; found: 4"])
+    assert comments.Comment(comment="Look again.", wrong="f(4) should be 3").fits("ada", check)
 
 
 LONG = """%%exercise e0

@@ -19,9 +19,10 @@ from fakegpu_lab.cli import grade as grading
 from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course.grade import graded_lesson as graded_lessons
-from fakegpu_lab.course.grade import repair
+from fakegpu_lab.course.grade import one_submission, repair
 from fakegpu_lab.course.grade.one_submission import _no_python, score
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
+from fakegpu_lab.course.grade.sandbox.limits import Limits
 from fakegpu_lab.course.grade.submissions import collect
 from fakegpu_lab.course.lessons.release import released
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -182,7 +183,6 @@ def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
     from fakegpu_lab.course.grade import graded_lesson, whole_class
     from fakegpu_lab.course.grade.outcome import Journal
     from fakegpu_lab.course.grade.outputs import tables
-    from fakegpu_lab.course.grade.sandbox.limits import Limits
     from fakegpu_lab.course.grade.submissions import collect
 
     two = graded_lesson.load(graded / "source" / "two")
@@ -273,6 +273,31 @@ def one_worker_and_a_run_that_was_killed_give_the_same_grades(graded: Path, patc
     grade(graded, "submitted", "--out", "again.csv", "--resume", *OPTIONS[:4])
     assert sorted(again) == ["ben", "zed"]
     assert rows(graded, "again.csv") == rows(graded)
+
+
+def test_a_log_says_what_is_under_way(course: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a server, nothing was printed for a quarter of an hour."""
+    course.grade()
+    told = capsys.readouterr()
+    assert told.out.splitlines()[:3] == [
+        "Grading two: 2 submissions",
+        "1 of 2: ada, 6 of 7 points",
+        "2 of 2: ben, 0 of 7 points (unreadable: it contains no notebook)",
+    ]
+    assert told.err == ""
+
+
+def test_the_lesson_s_own_solutions_are_announced_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_class(tmp_path)
+    lesson = graded_lessons.load(tmp_path / "source" / "two")
+    monkeypatch.setattr(one_submission, "_run", lambda *_: set())
+    with grading._Log(PlainConsole()):
+        for _ in range(2):
+            one_submission._altered_by_solutions(lesson, Limits(), [])
+    one_submission._LOG.info("later")
+    assert capsys.readouterr().out == "Running the solutions of two once, for comparison\n"
 
 
 def test_too_little_memory_is_refused_before_anything_runs(tmp_path: Path) -> None:
@@ -473,6 +498,11 @@ def test_what_students_wrote_is_shown_as_it_is(tmp_path: Path, capsys: pytest.Ca
         patch.setenv("COLUMNS", "200")
         grading._print_summary(PlainConsole(), lesson, [outcome], Path("grades.csv"), Path("grades.html"), [lesson])
     assert told in capsys.readouterr().out
+    checks[0].wrong = ["a long sentence " * 20]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "400")
+        grading._print_summary(PlainConsole(), lesson, [outcome], Path("grades.csv"), Path("grades.html"), [lesson])
+    assert "sentence a long … " in capsys.readouterr().out, "cut between words"
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 import sys
 import threading
@@ -40,6 +41,7 @@ and what is said of it: that a value changed in place, or that work was for show
 _ALTERED: dict[str, tuple[Altered, set[str]]] = {}
 _ALTERING = threading.Lock()
 """By a lesson's digest, what its own solutions change in place. One thread finds out, and the others wait."""
+_LOG = logging.getLogger(__name__)
 TRIES = 2
 """How often to try to start a submission's process: if it does not start, that is the computer's fault."""
 
@@ -125,6 +127,7 @@ def _altered_by_solutions(lesson: GradedLesson, limits: Limits, hide: list[str])
     """
     with _ALTERING:
         if lesson.digest not in _ALTERED:
+            _LOG.info("Running the solutions of %s once, for comparison", lesson.name)
             solved = Submission(student="", notebook=lesson.solved)
             repaired, outcome = repair.repair(lesson, repair.read(solved.notebook)), nothing_yet(solved, lesson)
             altered = _run(outcome, lesson, repaired, solved, limits, hide)
