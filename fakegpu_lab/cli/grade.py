@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fakegpu_lab.cli import grade_options
 from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade import graded_lesson, submissions, versions, whole_class
@@ -64,8 +65,10 @@ class Request(NamedTuple):
     regrade: str | None
 
 
-def grade(request: Request) -> int:
+def grade(request: Request, given: set[str]) -> int:
     """Grade, write the files, and print a table of how the class did.
+
+    A run with ``--resume`` or ``--regrade`` has the options of the run before, except for those that are `given` now.
 
     Raises
     ------
@@ -73,7 +76,7 @@ def grade(request: Request) -> int:
         If anything is wrong with the request, and nothing has run then; or the disk is full.
     """
     try:
-        return _grade(request)
+        return _grade(request, given)
     except OSError as error:
         if error.errno not in _NO_SPACE:
             raise
@@ -88,7 +91,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A full disk, a user's quota, and a limit on the size of files."""
 
 
-def _grade(request: Request) -> int:
+def _grade(request: Request, given: set[str]) -> int:
     submitted, out = Path(request.submitted), Path(request.out)
     roots = [Path.cwd(), Path.cwd() / "lessons", submitted.absolute().parent, *_shipped()]
     folder = lessons.find_source(request.lesson, roots)
@@ -98,6 +101,9 @@ def _grade(request: Request) -> int:
         extras.require(lessons.load(folder))
     if not graded.checks:
         raise FakeGpuError(f"The lesson {graded.name} has no exercise worth points.")
+    goes_on = request.resume or request.regrade
+    before = grade_options.earlier(out, graded.name, given) if goes_on else {}
+    request = request._replace(**before)
     extensions = Path(request.extensions) if request.extensions else None
     late = lateness.deadline(request.due, request.late_days, request.late_penalty, extensions)
     exercises = [cell.grade_id.removesuffix("-check") for cell in graded.checks]
@@ -128,6 +134,7 @@ def _grade(request: Request) -> int:
         if not one.timestamp:
             one.timestamp = roster.time_of(one.student, times) if roster else platforms.time_of(one.student, times)
     used = [versions.of(one, graded, earlier) for one in found]
+    grade_options.keep(out, graded.name, {name: getattr(request, name) for name in given | before.keys()})
     journal = Journal(kept, limits, resume=request.resume, earlier=only is not None)
     summary = Path(request.summary) if request.summary else out.with_suffix(".html")
     sources = [root / "source" for root in roots]
@@ -137,6 +144,7 @@ def _grade(request: Request) -> int:
         submitted,
         out,
         journal.path,
+        grade_options.path_of(out),
         summary,
         request.feedback,
         request.gradebook,
@@ -149,6 +157,9 @@ def _grade(request: Request) -> int:
     ]
     hide += _histories(folder)
     console = PlainConsole()
+    if before:
+        told = f"As in the run before ({grade_options.path_of(out)}): {grade_options.written(before)}"
+        console.print(told, soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
         with _Log(console) as log, Progress(*columns, console=console, disable=not console.is_terminal) as progress:
@@ -306,6 +317,8 @@ def _print_summary(
     looked_at = Acknowledged(out)
     opened = [looked_at.open(outcome) for outcome in outcomes]
     flagged, serious = sum(map(bool, opened)), sum(any(one.severity == "serious" for one in own) for own in opened)
+    if waiting := sum(bool(outcome.manual) for outcome in outcomes):
+        console.print(f"Waiting for a person: {several(waiting, 'submission')} (needs_manual_grade in {out}).")
     if counts_by_status:
         console.print(f"Did not finish: {', '.join(counts_by_status)}.")
     if flagged:

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("nbgrader")
 
+from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.course.checks import card
 from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.grade import whole_class
@@ -114,6 +115,33 @@ def test_the_platform_s_time_counts_where_nbgrader_has_none(course: Course) -> N
     (course.folder / "submitted" / "ada" / "two" / "timestamp.txt").unlink()
     row = course.grade("--due", "2026-11-02 09:00 UTC", "--late-penalty", "10", "--times", "times.csv", "--resume")
     assert (row["timestamp"], row["days_late"]) == ("2026-11-25 10:00 UTC", "24")
+
+
+LATE = ("--due", "2026-11-01 12:00 UTC", "--late-penalty", "50")
+
+
+def test_a_run_that_goes_on_has_the_options_of_the_run_before(
+    course: Course, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a check was corrected, the penalties were gone, and so were the points that a person had given."""
+    asked = ["grade", "--lesson", "two", "submitted"]
+    course.grade(*LATE, "--jobs", "2")
+    capsys.readouterr()
+    for more in (["--regrade", "move"], ["--resume"]):
+        (course.folder / "feedback" / "ada" / "two" / "two.html").unlink()
+        assert not cli.main([*asked, *more], standalone_mode=False)
+        assert (course.row()["late_submission_penalty"], course.row()["score"]) == ("3.0", "3.0")
+        assert "3</span> of 7 points" in course.page()
+        told = capsys.readouterr().out
+        assert "As in the run before (grades.csv.options.yaml): --feedback feedback --gradebook gradebook.db" in told
+        assert "--due '2026-11-01 12:00 UTC' --late-penalty 50.0\n" in told
+    assert not cli.main([*asked, "--resume", "--late-penalty", "0"], standalone_mode=False)
+    assert course.row()["score"] == "6.0", "what is given now counts"
+    assert not cli.main(asked, standalone_mode=False)
+    assert course.row()["duedate"] == "", "a new run begins without"
+    (course.folder / "grades.csv.options.yaml").write_text("lesson: [two")
+    with pytest.raises(FakeGpuError, match=r"grades\.csv\.options\.yaml cannot be read"):
+        cli.main([*asked, "--resume"], standalone_mode=False)
 
 
 def answered(student: str, points: list[float], source: str = "") -> Outcome:
@@ -282,8 +310,7 @@ def test_comments_are_on_the_student_s_page_and_in_moodle_s_file(
     (course.folder / "c.yaml").write_text(
         "place:\n- students: [eve]\n  comment: Hello\nmove:\n- comment: Read <b>lesson 1</b>.\n"
     )
-    late = ("--due", "2026-11-01 12:00 UTC", "--late-penalty", "50")
-    course.grade(*late, "--comments", "c.yaml", "--similar", "similar.html", "--format", "moodle", "--roster", "r.csv")
+    course.grade(*LATE, "--comments", "c.yaml", "--similar", "similar.html", "--format", "moodle", "--roster", "r.csv")
     assert "Read &lt;b&gt;lesson 1&lt;/b&gt;." in course.page()
     assert '<span class="score">1</span> of 7 points: 2 earned, and −1 because it was 1 day late' in course.page()
     page = (course.folder / "grades.html").read_text(encoding="utf-8")

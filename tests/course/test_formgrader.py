@@ -101,6 +101,25 @@ def test_an_answer_that_was_changed_is_read_again(course: Course) -> None:
         assert book.find_grade("why", "two", "two", "ada").manual_score == 0.5, "nbgrader keeps it until then"
 
 
+def test_points_by_hand_outlive_a_check_that_is_corrected(course: Course, capsys: pytest.CaptureFixture[str]) -> None:
+    """They were lost without a word, and with them the points of everyone else that a person had graded."""
+    course.grade()
+    with _nbgrader_at_ease(), course.book() as book:
+        book.find_grade("place-check", "two", "two", "ada").manual_score = 0.5
+        book.db.commit()
+    lesson = course.folder / "source" / "two" / "two.ipynb"
+    source = nbformat.read(lesson, 4)
+    source.cells[5].source += "\nexpect.true(True)"
+    nbformat.write(source, lesson)
+    row = course.grade("--regrade", "move")
+    assert (row["place-check"], row["needs_manual_grade"]) == ("0.5", "why")
+    course.hand_in("Because of the inputs.")
+    capsys.readouterr()
+    row = course.grade()
+    assert (row["place-check"], row["needs_manual_grade"]) == ("3.0", "place-check why"), "an answer is another one"
+    assert "Waiting for a person: 1 submission (needs_manual_grade in grades.csv)." in capsys.readouterr().out
+
+
 def test_an_answer_that_is_missing_says_so_to_the_person(course: Course) -> None:
     course.hand_in(None)  # as the lesson has it
     course.grade()

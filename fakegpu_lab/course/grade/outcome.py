@@ -42,6 +42,8 @@ class CheckOutcome(BaseModel):
         The check's own `fakegpu_lab.course.checks.record.CheckRecord`, as JSON, if it has one.
     by_person, comment
         Whether a person gave the points in nbgrader's formgrader, and what they wrote about the answer.
+    again
+        Whether the points that a person gave were for an earlier answer: they must look at this one.
     """
 
     grade_id: str
@@ -53,6 +55,7 @@ class CheckOutcome(BaseModel):
     wrong: list[str] = Field(default_factory=list)
     record: dict[str, Any] | None = None
     by_person: bool = False
+    again: bool = False
     comment: str = ""
 
     @property
@@ -131,7 +134,7 @@ class Outcome(BaseModel):
     @property
     def manual(self) -> list[str]:
         """Answers that a person must read."""
-        return [check.grade_id for check in self.checks if check.points is None]
+        return [check.grade_id for check in self.checks if check.points is None or check.again]
 
     def with_check(self, grade_id: str, regraded: Outcome) -> Outcome:
         """Return this outcome, with the points and outputs of one check from `regraded`, and what else was flagged."""
