@@ -371,8 +371,8 @@ def test_a_file_that_is_not_a_notebook_is_a_submission_too(tmp_path: Path) -> No
         (b"\x89PNG\r\n", "the file is not a notebook, but a picture"),
         (b"\xef\xbb\xbf <html>", "the file is not a notebook, but a web page"),
         (b"print('hello')", "the file is not a notebook"),
-        (b'{\n "cells": [\n', "the file is not a notebook any more: it is damaged in line 3"),
-        (b'{"cells": "\xe9"', "the file is not a notebook any more: it is damaged"),
+        (b'{\n "cells": [\n', "the notebook is damaged in line 3"),
+        (b'{"cells": "\xe9"', "the notebook is damaged"),
     ],
 )
 def test_what_is_not_a_notebook_is_said_in_words(raw: bytes, told: str) -> None:

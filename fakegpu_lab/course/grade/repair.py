@@ -126,7 +126,7 @@ def _not_a_notebook(raw: bytes, line: int) -> str:
     """A sentence about a file that is not JSON, or breaks off in a line."""
     text = raw.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text.startswith(b"{"):
-        return "the file is not a notebook any more: it " + (f"is damaged in line {line}" if line else "is damaged")
+        return "the notebook is damaged" + (f" in line {line}" if line else "")
     what = next((name for start, name in _BEGINNINGS.items() if text.startswith(start)), "")
     return f"the file is not a notebook, but {what}" if what else "the file is not a notebook"
 
