@@ -364,6 +364,25 @@ def test_a_file_that_is_not_a_notebook_is_a_submission_too(tmp_path: Path) -> No
     assert named.problem == "tom.py is not a notebook"
 
 
+def test_a_check_that_was_corrected_was_not_edited_by_a_student(tmp_path: Path) -> None:
+    """Every student's page said so."""
+    write_class(tmp_path)
+    path = tmp_path / "source" / "two" / "two.ipynb"
+    source = nbformat.read(path, 4)
+    handed_in, edited = made.submission(released(source)), made.submission(released(source))
+    edited.cells[5].source = "%%check move\nexpect.true(True)"
+    odd = made.submission(released(source))
+    odd.cells[5].metadata.nbgrader = nbformat.from_dict({"grade_id": "move-check", "checksum": {}, "points": "x"})
+    source.cells[5].source = source.cells[5].source.replace("4.0)", "4.0, points=2)")
+    nbformat.write(source, path)
+    lesson = graded_lessons.load(path.parent)
+    told = "the check of move was edited: its text was restored"
+    for notebook, notes in ((handed_in, []), (edited, [told]), (odd, [told])):
+        repaired = repair.repair(lesson, repair.read(made.raw(notebook)))
+        assert repaired.notes == notes
+        assert repaired.cells[4].source == source.cells[5].source, "graded by the check as it is now"
+
+
 @pytest.mark.parametrize(
     ("raw", "told"),
     [

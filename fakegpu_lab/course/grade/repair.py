@@ -143,6 +143,7 @@ def _cell(cell: dict[str, Any]) -> dict[str, Any]:
         "source": encodable(source) if isinstance(source, str) else "",
         "id": grade_id if isinstance(grade_id, str) else None,
         "attachments": _attachments(cell.get("attachments")),
+        "mark": mark,
     }
 
 
@@ -258,7 +259,7 @@ def _runnable(
     if wanted.cell_type != "code":
         return None
     if wanted.locked:
-        if cell["source"].strip() != wanted.visible.strip():
+        if cell["source"].strip() != wanted.visible.strip() and not _as_released(cell):
             notes.append(f"{_locked(wanted)} was edited: its text was restored")
         kind = "check" if wanted.check else "locked"
         return Cell(id=name, kind=kind, source=wanted.source, visible=wanted.visible)
@@ -270,6 +271,21 @@ def _runnable(
     if (exercise := exercise_of(source)) != exercise_of(wanted.visible) and exercise:
         notes.append(f"the cell of {name} begins with %%exercise {exercise}: it should have the answer to {name}")
     return Cell(id=name, kind="student", source=source, visible=source, answer=True, untouched=untouched)
+
+
+def _as_released(cell: dict[str, Any]) -> bool:
+    """Whether a cell is as students got it, by nbgrader's checksum: then it was the lesson that has changed since."""
+    import nbformat
+    from nbgrader.utils import compute_checksum
+
+    mark = cell.get("mark")
+    if not isinstance(mark, dict):
+        return False
+    made = {"cell_type": cell["type"], "source": cell["source"], "metadata": {"nbgrader": mark}}
+    try:
+        return bool(mark.get("checksum") == compute_checksum(nbformat.from_dict(made)))
+    except (KeyError, TypeError, ValueError, AttributeError):  # metadata that a student has changed
+        return False
 
 
 def exercise_of(source: str) -> str:
