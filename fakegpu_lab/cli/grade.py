@@ -160,9 +160,11 @@ def _grade(request: Request, given: set[str]) -> int:
     if before:
         told = f"As in the run before ({grade_options.path_of(out)}): {grade_options.written(before)}"
         console.print(told, soft_wrap=True)
+    hour = 3600.0  # a submission may take a minute: of the last seconds, no speed is known
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
-        with _Log(console) as log, Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = Progress(*columns, console=console, disable=not console.is_terminal, speed_estimate_period=hour)
+        with _Log(console) as log, bar as progress:
             task = progress.add_task(f"Grading {graded.name}", total=len(found))
             if not console.is_terminal:
                 console.print(f"Grading {graded.name}: {several(len(found), 'submission')}")

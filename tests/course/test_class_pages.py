@@ -215,6 +215,16 @@ def test_a_comment_fits_the_words_of_a_page() -> None:
     assert comments.Comment(comment="Look again.", wrong="f(4) should be 3").fits("ada", check)
 
 
+def test_wrong_answers_are_counted_by_what_was_expected() -> None:
+    """Where a check draws its numbers, what was found is never the same."""
+    made = [answered(f"s{n}", [0, 2]) for n in range(4)]
+    for one, found in zip(made, ("4", "5", "5", "6"), strict=True):
+        one.checks[0].wrong = [f"it should be 3; found: {found}"]
+    made[0].checks[0].wrong += ["one copy; found: 7", "it should be 3; found: 9"]
+    row = tables.summary(three(), made)[0]
+    assert row.wrong == [("it should be 3, found, for example: 5", 4), ("one copy; found: 7", 1)]
+
+
 LONG = """%%exercise e0
 def moved(rows, device="cuda"):
     result = []
@@ -319,4 +329,5 @@ def test_comments_are_on_the_student_s_page_and_in_moodle_s_file(
     assert "This comment fits nobody: place: Hello" in capsys.readouterr().out
     moodle = (course.folder / "grades.moodle.csv").read_text(encoding="utf-8")
     assert "Move: 1 of 3 (Read <b>lesson 1</b>.)" in moodle
+    assert "; 1 day late: −1" in moodle
     assert "There are none" in (course.folder / "similar.html").read_text(encoding="utf-8")

@@ -38,6 +38,7 @@ def test_a_person_sees_what_was_handed_in_and_what_it_did(course: Course) -> Non
     assert cells["why"].source == WHY
     assert cells["why"].attachments == {"drawing.png": {"image/png": "aGVsbG8="}}
     assert "torch.ones(5)" in cells["move-check"].source, "hidden parts, too: it is the instructor's folder"
+    assert all("text/html" not in one.get("data", {}) for cell in notebook.cells for one in cell.get("outputs", []))
     assert [one.get("text") or one["data"] for one in cells["move"].outputs] == ["hello\n", {"text/plain": "a table"}]
     place = course.folder / "autograded" / "ada" / "two"
     for name, text in NBGRADER:

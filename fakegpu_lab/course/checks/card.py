@@ -78,7 +78,7 @@ def text(record: CheckRecord) -> str:
         if part.message:
             lines.append(f"      {part.message}")
         lines += [f"      {name}: {content}" for name, content in _rows(part)]
-    lines += [f"  {line}" for line in (record.note, _hint_line(record)) if line]
+    lines += [f"  {line}" for line in (*record.note.splitlines(), _hint_line(record)) if line]
     return "\n".join(lines)
 
 
@@ -88,7 +88,7 @@ def html(record: CheckRecord) -> str:
     parts = "".join(_part(part) for part in record.parts)
     foot = "".join(
         f'<div style="color: {MUTED}; margin-top: 6px">{with_code(line)}</div>'
-        for line in (record.note, _hint_line(record))
+        for line in (*record.note.splitlines(), _hint_line(record))
         if line
     )
     return (

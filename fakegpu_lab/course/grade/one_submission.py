@@ -21,7 +21,7 @@ from fakegpu_lab.course.flags.measured_memory import PHRASES
 from fakegpu_lab.course.flags.policy import UNREADABLE
 from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.examiner import Examiner
-from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
+from fakegpu_lab.course.grade.outcome import FOUND, CellOutcome, CheckOutcome, Outcome
 from fakegpu_lab.course.grade.sandbox import confine
 from fakegpu_lab.course.grade.sandbox.process import EndedError, Sandbox
 from fakegpu_lab.course.grade.submissions import Submission
@@ -394,7 +394,7 @@ def _what_was_wrong(check: CheckOutcome, errors: list[dict[str, Any]], stderr: l
         error = note.removeprefix(_ENDED).partition(" While it was checked")[0].removesuffix(f". {REPAIR}")
         return [f"its cell ended with an error: {error}"]
     parts = [part for part in record.get("parts", []) if not part["met"] and part["found"] != _FOLLOWS]
-    wrong = ["; found: ".join(filter(None, (stated(part["what"], False), part["found"]))) for part in parts]
+    wrong = [FOUND.join(filter(None, (stated(part["what"], False), part["found"]))) for part in parts]
     wrong += [f"{out['ename']}: {out['evalue']}".rstrip(": ")[:300] for out in errors]
     if not wrong and stderr:
         wrong = ["it wrote to stderr: " + str(stderr[0]["text"]).strip()[:200]]

@@ -27,6 +27,10 @@ Status = Literal[
 The rest say what ended it; the points earned before that stay."""
 
 
+FOUND = "; found: "
+"""Between what was expected and what was found, in what was wrong."""
+
+
 class CheckOutcome(BaseModel):
     """The outcome of one graded cell.
 

@@ -154,6 +154,6 @@ def _outputs(shown: CellOutcome, check: CheckOutcome | None) -> list[Any]:
             outputs.append(nbformat.v4.new_output("display_data", data=data))
     if check and check.record:
         record = CheckRecord.model_validate(check.record)
-        data = {"text/html": card.html(record), "text/plain": card.text(record)}
+        data = {"text/plain": card.text(record)}  # of HTML, the formgrader removes the styles
         outputs.append(nbformat.v4.new_output("display_data", data=data))
     return outputs

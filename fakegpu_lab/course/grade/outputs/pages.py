@@ -100,7 +100,7 @@ def _card(record: dict[str, Any] | None) -> Markup | None:
         notes.append(f"Parts that are not shown earned {cards.of_points(earned, points)}.")
         notes += [part.message for part in hidden if part.message]
     shown = tuple(part for part in check.parts if not part.hidden)
-    return Markup(cards.html(check.model_copy(update={"parts": shown, "note": " ".join(notes)})))
+    return Markup(cards.html(check.model_copy(update={"parts": shown, "note": "\n".join(notes)})))
 
 
 def _output(output: dict[str, Any]) -> dict[str, Any]:

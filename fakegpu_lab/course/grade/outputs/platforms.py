@@ -205,7 +205,7 @@ def _moodle(roster: Roster, path: Path, lesson: GradedLesson, outcomes: list[Out
     for row, outcome, score in matched:
         row[_GRADE] = score
         if "Feedback comments" in row:
-            row["Feedback comments"] = _comment(outcome)
+            row["Feedback comments"] = _comment(outcome, deadline)
     _write(path, [roster.columns, *([cell(row[name]) for name in roster.columns] for row in roster.rows)])
     return written
 
@@ -214,13 +214,15 @@ def _is_maximum(column: str) -> bool:
     return column.casefold() == "maximum grade"
 
 
-def _comment(outcome: Outcome) -> str:
-    """The points of each exercise and what was written about it, for the student."""
-    return "; ".join(
+def _comment(outcome: Outcome, deadline: Deadline) -> str:
+    """The points of each exercise and what was written about it, for the student; and what lateness cost."""
+    parts = [
         f"{check.title or check.grade_id}: {check.points or 0:g} of {check.max_points:g}"
         + (f" ({' '.join(check.comment.split())})" if check.comment else "")
         for check in outcome.checks
-    )
+    ]
+    penalty = deadline.lateness(outcome).penalty
+    return "; ".join([*parts, f"{deadline.about(outcome)}: −{penalty:g}"] if penalty else parts)
 
 
 def _match(
