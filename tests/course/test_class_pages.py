@@ -210,6 +210,16 @@ def test_a_card_has_the_page_s_colors() -> None:
     assert named
 
 
+def test_each_remark_of_a_check_has_its_own_line() -> None:
+    one = answered("ada", [1])
+    part = {"what": "it is 3", "met": False, "points": 1, "earned": 0, "hidden": True}
+    one.cells.append(CellOutcome(id="e0-check", kind="check", source=""))
+    one.checks[0].record = {"exercise": "e0", "score": 0, "points": 1, "note": "It wrote: a", "parts": [part]}
+    page = pages.feedback(one)
+    assert "It wrote: a</div>" in page
+    assert ">Parts that are not shown earned 0 of 1 point.</div>" in page
+
+
 def test_a_comment_fits_the_words_of_a_page() -> None:
     check = CheckOutcome(grade_id="e0", max_points=2, points=0, wrong=["`f(4)` should be 3; found: 4"])
     assert comments.Comment(comment="Look again.", wrong="f(4) should be 3").fits("ada", check)
