@@ -305,13 +305,13 @@ def smi(args: tuple[str, ...]) -> int:
 @click.option("--similar", metavar="FILE", help="Also write a page of answers that are nearly the same, side by side")
 @click.option("--regrade", metavar="EXERCISE", help="Grade only this exercise again; the others keep their points")
 @click.argument("submitted")
-@click.pass_context
-def grade(context: click.Context, submitted: str, **asked: object) -> int:
+def grade(submitted: str, **asked: object) -> int:
     """Grade the notebooks in SUBMITTED: nbgrader's folders, loose notebooks, or a learning platform's zip."""
     from fakegpu_lab.cli import grade as grade_command
 
     default = click.core.ParameterSource.DEFAULT
-    given = {name for name in asked if context.get_parameter_source(name) is not default}
+    source = click.get_current_context().get_parameter_source
+    given = {name for name in asked if source(name) is not default}
     return grade_command.grade(grade_command.Request(submitted=submitted, **asked), given)  # type: ignore[arg-type]
 
 
