@@ -309,7 +309,10 @@ def grade(submitted: str, **asked: object) -> int:
     """Grade the notebooks in SUBMITTED: nbgrader's folders, loose notebooks, or a learning platform's zip."""
     from fakegpu_lab.cli import grade as grade_command
 
-    return grade_command.grade(grade_command.Request(submitted=submitted, **asked))  # type: ignore[arg-type]
+    default = click.core.ParameterSource.DEFAULT
+    source = click.get_current_context().get_parameter_source
+    given = {name for name in asked if source(name) is not default}
+    return grade_command.grade(grade_command.Request(submitted=submitted, **asked), given)  # type: ignore[arg-type]
 
 
 @cli.command()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import logging
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fakegpu_lab.cli import grade_options
 from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade import graded_lesson, submissions, versions, whole_class
@@ -25,6 +28,7 @@ from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from typing_extensions import Self
 
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import Outcome
@@ -61,8 +65,10 @@ class Request(NamedTuple):
     regrade: str | None
 
 
-def grade(request: Request) -> int:
+def grade(request: Request, given: set[str]) -> int:
     """Grade, write the files, and print a table of how the class did.
+
+    A run with ``--resume`` or ``--regrade`` has the options of the run before, except for those that are `given` now.
 
     Raises
     ------
@@ -70,7 +76,7 @@ def grade(request: Request) -> int:
         If anything is wrong with the request, and nothing has run then; or the disk is full.
     """
     try:
-        return _grade(request)
+        return _grade(request, given)
     except OSError as error:
         if error.errno not in _NO_SPACE:
             raise
@@ -85,7 +91,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A full disk, a user's quota, and a limit on the size of files."""
 
 
-def _grade(request: Request) -> int:
+def _grade(request: Request, given: set[str]) -> int:
     submitted, out = Path(request.submitted), Path(request.out)
     roots = [Path.cwd(), Path.cwd() / "lessons", submitted.absolute().parent, *_shipped()]
     folder = lessons.find_source(request.lesson, roots)
@@ -95,6 +101,9 @@ def _grade(request: Request) -> int:
         extras.require(lessons.load(folder))
     if not graded.checks:
         raise FakeGpuError(f"The lesson {graded.name} has no exercise worth points.")
+    goes_on = request.resume or request.regrade
+    before = grade_options.earlier(out, graded.name, given) if goes_on else {}
+    request = request._replace(**before)
     extensions = Path(request.extensions) if request.extensions else None
     late = lateness.deadline(request.due, request.late_days, request.late_penalty, extensions)
     exercises = [cell.grade_id.removesuffix("-check") for cell in graded.checks]
@@ -125,6 +134,7 @@ def _grade(request: Request) -> int:
         if not one.timestamp:
             one.timestamp = roster.time_of(one.student, times) if roster else platforms.time_of(one.student, times)
     used = [versions.of(one, graded, earlier) for one in found]
+    grade_options.keep(out, graded.name, {name: getattr(request, name) for name in given | before.keys()})
     journal = Journal(kept, limits, resume=request.resume, earlier=only is not None)
     summary = Path(request.summary) if request.summary else out.with_suffix(".html")
     sources = [root / "source" for root in roots]
@@ -134,6 +144,7 @@ def _grade(request: Request) -> int:
         submitted,
         out,
         journal.path,
+        grade_options.path_of(out),
         summary,
         request.feedback,
         request.gradebook,
@@ -146,15 +157,21 @@ def _grade(request: Request) -> int:
     ]
     hide += _histories(folder)
     console = PlainConsole()
+    if before:
+        told = f"As in the run before ({grade_options.path_of(out)}): {grade_options.written(before)}"
+        console.print(told, soft_wrap=True)
+    hour = 3600.0  # a submission may take a minute: of the last seconds, no speed is known
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
-        with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = Progress(*columns, console=console, disable=not console.is_terminal, speed_estimate_period=hour)
+        with _Log(console) as log, bar as progress:
             task = progress.add_task(f"Grading {graded.name}", total=len(found))
+            if not console.is_terminal:
+                console.print(f"Grading {graded.name}: {several(len(found), 'submission')}")
 
             def done(outcome: Outcome) -> None:
                 progress.advance(task)
-                if outcome.status != "graded" and console.is_terminal:
-                    progress.console.print(f"{outcome.student}: {outcome.reason}")
+                log.graded(outcome, int(progress.tasks[0].completed), len(found))
 
             outcomes = whole_class.run(
                 found,
@@ -178,6 +195,37 @@ def _grade(request: Request) -> int:
         written = out.with_name(f"{out.stem}.{roster.platform}.csv")
         _print_platform(console, platforms.write(roster, written, graded, outcomes, late), roster)
     return 0
+
+
+class _Log(logging.Handler):
+    """Prints what is under way, a line each; while it is entered, this includes what grading itself reports."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._logger = logging.getLogger("fakegpu_lab.course.grade")
+
+    def __enter__(self) -> Self:
+        self._logger.addHandler(self)
+        self._logger.setLevel(logging.INFO)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._print(record.getMessage())
+
+    def _print(self, line: str) -> None:
+        """Print a line as it is, without breaks: it may be in a file."""
+        self._console.print(line, soft_wrap=True)
+
+    def graded(self, outcome: Outcome, count: int, of: int) -> None:
+        """Report a submission that was graded; a terminal has a bar for those that ended well."""
+        ended = "" if outcome.status == "graded" else f" ({outcome.status}: {outcome.reason})"
+        if ended or not self._console.is_terminal:
+            points = f"{outcome.score:g} of {outcome.max_score:g} points"
+            self._print(f"{count} of {of}: {outcome.student}, {points}{ended}")
 
 
 def _check_of(graded: GradedLesson, name: str) -> str:
@@ -257,9 +305,9 @@ def _print_summary(
         table.add_column(name, justify="left" if name == "exercise" else "right")
     table.add_column("the most common wrong answer")
     for row in tables.summary(graded, outcomes):
-        wrong = f"{row.wrong[0][1]} × {row.wrong[0][0]}" if row.wrong else ""
+        wrong = f"{row.wrong[0][1]} × {textwrap.shorten(row.wrong[0][0], 200, placeholder=' …')}" if row.wrong else ""
         counts = (str(row.passed), str(row.partly), str(row.failed))
-        table.add_row(row.title or row.grade_id, f"{row.mean:.2f} of {row.max_points:g}", *counts, wrong[:200])
+        table.add_row(row.title or row.grade_id, f"{row.mean:.2f} of {row.max_points:g}", *counts, wrong)
     console.print(table)
     ended: dict[str, int] = {}
     for outcome in outcomes:
@@ -267,10 +315,12 @@ def _print_summary(
             ended[outcome.status] = ended.get(outcome.status, 0) + 1
     counts_by_status = [f"{count} {status}" for status, count in sorted(ended.items())]
     for version, count in Counter(one.version for one in used if one.version).items():
-        console.print(f"{several(count, 'submission')} came from the version of {version}, and were graded by it.")
+        console.print(f"Graded by the version of {version}, which they came from: {several(count, 'submission')}.")
     looked_at = Acknowledged(out)
     opened = [looked_at.open(outcome) for outcome in outcomes]
     flagged, serious = sum(map(bool, opened)), sum(any(one.severity == "serious" for one in own) for own in opened)
+    if waiting := sum(bool(outcome.manual) for outcome in outcomes):
+        console.print(f"Waiting for a person: {several(waiting, 'submission')} (needs_manual_grade in {out}).")
     if counts_by_status:
         console.print(f"Did not finish: {', '.join(counts_by_status)}.")
     if flagged:

@@ -103,7 +103,10 @@ def check(paths: tuple[str, ...], jobs: int, nbval: bool, only: str | None) -> i
             for sentence in finding.wrong:
                 console.print(f"      {sentence}", markup=False)
 
-        all_right &= checks.check(folder, show, jobs=jobs, nbval=nbval, only=only)
+        def begun(what: str) -> None:
+            console.print(f"  … {what}", style="dim", markup=False)
+
+        all_right &= checks.check(folder, show, jobs=jobs, nbval=nbval, only=only, begun=begun)
     return 0 if all_right else 1
 
 

@@ -33,7 +33,11 @@ def parse(shell: Any, text: str) -> Cell:
         If the text is not valid Python; with the cell's own line.
     """
     __tracebackhide__ = True
-    source = "\n" + shell.transform_cell(text)
+    try:
+        source = "\n" + shell.transform_cell(text)
+    except SyntaxError as error:  # of the indentation, which IPython counts without the magic's line
+        error.lineno = (error.lineno or 0) + 1
+        raise
     number = len(shell.user_ns.get("In", ["", ""])) - 1
     name = shell.compile.cache(source, number, raw_code=source)
     try:

@@ -33,7 +33,9 @@ LESSONS = Path(__file__).parents[2] / "lessons"
 
 def findings(folder: Path) -> dict[str, list[str]]:
     found: list[Finding] = []
-    well = check.check(folder, found.append, nbval=False)
+    begun: list[str] = []
+    well = check.check(folder, found.append, nbval=False, begun=begun.append)
+    assert bool(begun) == (len(found) > 3), "minutes pass before the next finding"
     assert well == (not any(finding.wrong for finding in found))
     return {finding.what.split(" (")[0]: finding.wrong for finding in found}
 
@@ -69,7 +71,7 @@ def test_a_new_lesson_is_whole_and_each_fault_is_told(tmp_path: Path, capsys: py
         "there-and-doubled (moved, but not doubled): it earns 2, and should earn 1."
     ]
     assert found["each of 2 other right solutions passes"] == [
-        "there-and-doubled (doubled on the CPU): it earns 1 of 2 points: `doubled` is on cuda:0: on cpu"
+        "there-and-doubled (doubled on the CPU): it earns 1 of 2 points: `doubled` should be on cuda:0; found: on cpu"
     ]
     assert capsys.readouterr().err == ""
 

@@ -10,6 +10,9 @@ import pytest
 
 pytest.importorskip("nbgrader")
 
+from fakegpu_lab.cli.commands import cli
+from fakegpu_lab.course.checks import card
+from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.grade import whole_class
 from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
 from fakegpu_lab.course.grade.outputs import comments, lateness, pages, platforms, similar, tables
@@ -32,6 +35,24 @@ def test_an_extension_is_one_student_s_deadline(tmp_path: Path) -> None:
     assert deadline.lateness(outcome("ada", 8.0, late)) == (0, 0.0)
     assert deadline.lateness(outcome("ben", 8.0, late)) == (0, 0.0), "a day is over at its end"
     assert deadline.lateness(outcome("cy", 8.0, late)) == (2, 1.6)
+    assert [deadline.about(outcome(name, 8.0, late)) for name in ("ada", "cy")] == [
+        "own deadline 2026-11-22 12:00",
+        "2 days late",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("late", "free", "told"),
+    [
+        ("2026-11-20 10:00 UTC", 1, ""),
+        ("2026-11-21 10:00 UTC", 0, "1 day late"),
+        ("2026-11-21 10:00 UTC", 2, "1 day late (1 of them free)"),
+        ("2026-11-22 10:00 UTC", 1, "2 days late (1 of them free)"),
+        ("", 1, ""),
+    ],
+)
+def test_how_late_it_was_is_said_with_the_days_that_are_free(late: str, free: int, told: str) -> None:
+    assert lateness.deadline(DUE, free, 10).about(outcome("ada", 8.0, late)) == told
 
 
 @pytest.mark.parametrize(
@@ -96,6 +117,33 @@ def test_the_platform_s_time_counts_where_nbgrader_has_none(course: Course) -> N
     assert (row["timestamp"], row["days_late"]) == ("2026-11-25 10:00 UTC", "24")
 
 
+LATE = ("--due", "2026-11-01 12:00 UTC", "--late-penalty", "50")
+
+
+def test_a_run_that_goes_on_has_the_options_of_the_run_before(
+    course: Course, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a check was corrected, the penalties were gone, and so were the points that a person had given."""
+    asked = ["grade", "--lesson", "two", "submitted"]
+    course.grade(*LATE, "--jobs", "2")
+    capsys.readouterr()
+    for more in (["--regrade", "move"], ["--resume"]):
+        (course.folder / "feedback" / "ada" / "two" / "two.html").unlink()
+        assert not cli.main([*asked, *more], standalone_mode=False)
+        assert (course.row()["late_submission_penalty"], course.row()["score"]) == ("3.0", "3.0")
+        assert "3</span> of 7 points" in course.page()
+        told = capsys.readouterr().out
+        assert "As in the run before (grades.csv.options.yaml): --feedback feedback --gradebook gradebook.db" in told
+        assert "--due '2026-11-01 12:00 UTC' --late-penalty 50.0\n" in told
+    assert not cli.main([*asked, "--resume", "--late-penalty", "0"], standalone_mode=False)
+    assert course.row()["score"] == "6.0", "what is given now counts"
+    assert not cli.main(asked, standalone_mode=False)
+    assert course.row()["duedate"] == "", "a new run begins without"
+    (course.folder / "grades.csv.options.yaml").write_text("lesson: [two")
+    with pytest.raises(FakeGpuError, match=r"grades\.csv\.options\.yaml cannot be read"):
+        cli.main([*asked, "--resume"], standalone_mode=False)
+
+
 def answered(student: str, points: list[float], source: str = "") -> Outcome:
     checks = [CheckOutcome(grade_id=f"e{n}-check", points=one, max_points=2) for n, one in enumerate(points)]
     cells = [CellOutcome(id="e0", kind="student", source=source)]
@@ -131,6 +179,60 @@ def test_the_page_has_points_by_exercise_and_their_distribution() -> None:
     found = pages._distribution([0, 0.59, 0.6, 5.9, 6], 6)
     assert [name for name, _ in found][:2] == ["0 to 0.6", "0.6 to 1.2"]
     assert [count for _, count in found] == [2, 1, 0, 0, 0, 0, 0, 0, 0, 2]
+
+
+def test_tables_show_code_as_code_and_titles_for_exercises() -> None:
+    one = answered("ada", [0, 2])
+    one.checks[0].title, one.checks[0].ran = "Batches", True
+    one.checks[0].wrong = ["`f(<b>)` should run without an error; found: `f` is not defined", "a long word " * 50]
+    told = "<code>f(&lt;b&gt;)</code> should run without an error; found: <code>f</code> is not defined"
+    page = pages.feedback(one)
+    assert f"✗ {told}" in page
+    assert ">Batches</a>" in page
+    page = pages.summary(three(), [one], [""])
+    assert f'<td class="words"><ul><li>1 × {told}</li>' in page
+    assert "a long word a long..." in page
+    hidden = {"what": "`f(5)` is 3", "met": False, "points": 1, "earned": 0, "hidden": True}
+    one.checks[0].record = {"exercise": "e0", "score": 0, "points": 1, "parts": [hidden]}
+    for text in ("`f(5)` should be 3; found: 4", "`f(5)` is 3: 4"):
+        one.checks[0].wrong = [text]
+        assert "f(5)" not in pages.feedback(one)
+
+
+def test_a_card_has_the_page_s_colors() -> None:
+    """In the dark, its text was dark, too."""
+    record = CheckRecord(exercise="e0", score=1, points=2, parts=(PartRecord(what="x", met=False, points=1, earned=0),))
+    named = set(re.findall(r"--jp-[\w-]+", card.html(record)))
+    (light, dark, *_) = (pages._TEMPLATES / "page.css").read_text(encoding="utf-8").splitlines()
+    for name in named:
+        (own,) = re.findall(rf"{name}: var\((--\w+)\)", light)
+        assert f"{own}: #" in dark
+    assert named
+
+
+def test_each_remark_of_a_check_has_its_own_line() -> None:
+    one = answered("ada", [1])
+    part = {"what": "it is 3", "met": False, "points": 1, "earned": 0, "hidden": True}
+    one.cells.append(CellOutcome(id="e0-check", kind="check", source=""))
+    one.checks[0].record = {"exercise": "e0", "score": 0, "points": 1, "note": "It wrote: a", "parts": [part]}
+    page = pages.feedback(one)
+    assert "It wrote: a</div>" in page
+    assert ">Parts that are not shown earned 0 of 1 point.</div>" in page
+
+
+def test_a_comment_fits_the_words_of_a_page() -> None:
+    check = CheckOutcome(grade_id="e0", max_points=2, points=0, wrong=["`f(4)` should be 3; found: 4"])
+    assert comments.Comment(comment="Look again.", wrong="f(4) should be 3").fits("ada", check)
+
+
+def test_wrong_answers_are_counted_by_what_was_expected() -> None:
+    """Where a check draws its numbers, what was found is never the same."""
+    made = [answered(f"s{n}", [0, 2]) for n in range(4)]
+    for one, found in zip(made, ("4", "5", "5", "6"), strict=True):
+        one.checks[0].wrong = [f"it should be 3; found: {found}"]
+    made[0].checks[0].wrong += ["one copy; found: 7", "it should be 3; found: 9"]
+    row = tables.summary(three(), made)[0]
+    assert row.wrong == [("it should be 3, found, for example: 5", 4), ("one copy; found: 7", 1)]
 
 
 LONG = """%%exercise e0
@@ -228,12 +330,14 @@ def test_comments_are_on_the_student_s_page_and_in_moodle_s_file(
     (course.folder / "c.yaml").write_text(
         "place:\n- students: [eve]\n  comment: Hello\nmove:\n- comment: Read <b>lesson 1</b>.\n"
     )
-    late = ("--due", "2026-11-01 12:00 UTC", "--late-penalty", "50")
-    course.grade(*late, "--comments", "c.yaml", "--similar", "similar.html", "--format", "moodle", "--roster", "r.csv")
+    course.grade(*LATE, "--comments", "c.yaml", "--similar", "similar.html", "--format", "moodle", "--roster", "r.csv")
     assert "Read &lt;b&gt;lesson 1&lt;/b&gt;." in course.page()
-    assert "and −1 for 1 day after the deadline" in course.page()
-    assert "<b>−1</b>: 1 day late" in (course.folder / "grades.html").read_text(encoding="utf-8")
+    assert '<span class="score">1</span> of 7 points: 2 earned, and −1 because it was 1 day late' in course.page()
+    page = (course.folder / "grades.html").read_text(encoding="utf-8")
+    assert "<b>2 − 1</b>: 1 day late; " in page
+    assert "median 1, before what lateness costs" in page
     assert "This comment fits nobody: place: Hello" in capsys.readouterr().out
     moodle = (course.folder / "grades.moodle.csv").read_text(encoding="utf-8")
-    assert "move-check: 1 of 3 (Read <b>lesson 1</b>.)" in moodle
+    assert "Move: 1 of 3 (Read <b>lesson 1</b>.)" in moodle
+    assert "; 1 day late: −1" in moodle
     assert "There are none" in (course.folder / "similar.html").read_text(encoding="utf-8")

@@ -38,6 +38,7 @@ def test_a_person_sees_what_was_handed_in_and_what_it_did(course: Course) -> Non
     assert cells["why"].source == WHY
     assert cells["why"].attachments == {"drawing.png": {"image/png": "aGVsbG8="}}
     assert "torch.ones(5)" in cells["move-check"].source, "hidden parts, too: it is the instructor's folder"
+    assert all("text/html" not in one.get("data", {}) for cell in notebook.cells for one in cell.get("outputs", []))
     assert [one.get("text") or one["data"] for one in cells["move"].outputs] == ["hello\n", {"text/plain": "a table"}]
     place = course.folder / "autograded" / "ada" / "two"
     for name, text in NBGRADER:
@@ -99,6 +100,25 @@ def test_an_answer_that_was_changed_is_read_again(course: Course) -> None:
     with _nbgrader_at_ease(), course.book() as book:
         assert book.find_submission("two", "ada").needs_manual_grade
         assert book.find_grade("why", "two", "two", "ada").manual_score == 0.5, "nbgrader keeps it until then"
+
+
+def test_points_by_hand_outlive_a_check_that_is_corrected(course: Course, capsys: pytest.CaptureFixture[str]) -> None:
+    """They were lost without a word, and with them the points of everyone else that a person had graded."""
+    course.grade()
+    with _nbgrader_at_ease(), course.book() as book:
+        book.find_grade("place-check", "two", "two", "ada").manual_score = 0.5
+        book.db.commit()
+    lesson = course.folder / "source" / "two" / "two.ipynb"
+    source = nbformat.read(lesson, 4)
+    source.cells[5].source += "\nexpect.true(True)"
+    nbformat.write(source, lesson)
+    row = course.grade("--regrade", "move")
+    assert (row["place-check"], row["needs_manual_grade"]) == ("0.5", "why")
+    course.hand_in("Because of the inputs.")
+    capsys.readouterr()
+    row = course.grade()
+    assert (row["place-check"], row["needs_manual_grade"]) == ("3.0", "place-check why"), "an answer is another one"
+    assert "Waiting for a person: 1 submission (needs_manual_grade in grades.csv)." in capsys.readouterr().out
 
 
 def test_an_answer_that_is_missing_says_so_to_the_person(course: Course) -> None:

@@ -92,6 +92,11 @@ def test_canvas_makes_an_assignment_of_a_lesson_that_it_does_not_know(tmp_path: 
     assert [row[-1] for row in table] == ["01-device-placement", "10", "7.5"]
 
 
+def test_what_moodle_leaves_empty_comes_back_as_it_was(tmp_path: Path) -> None:
+    table, _ = written(tmp_path, "moodle", WORKSHEET, outcome("Ada Lovelace_7001", 7.5))
+    assert [row[8] for row in table[1:]] == ["-", "-"]
+
+
 def test_a_student_without_a_submission_keeps_the_grade_that_canvas_has(tmp_path: Path) -> None:
     table, _ = written(tmp_path, "canvas", CANVAS, outcome("ada", 7.5))
     assert [row[0] for row in table[2:]] == ["Lovelace, Ada"], "an empty cell would delete the grade of Grace"

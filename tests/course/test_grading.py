@@ -19,8 +19,10 @@ from fakegpu_lab.cli import grade as grading
 from fakegpu_lab.cli.commands import cli
 from fakegpu_lab.cli.plain_console import PlainConsole
 from fakegpu_lab.course.grade import graded_lesson as graded_lessons
+from fakegpu_lab.course.grade import one_submission, repair
 from fakegpu_lab.course.grade.one_submission import _no_python, score
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
+from fakegpu_lab.course.grade.sandbox.limits import Limits
 from fakegpu_lab.course.grade.submissions import collect
 from fakegpu_lab.course.lessons.release import released
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -139,8 +141,8 @@ def each_row_says_what_happened(graded: Path) -> None:
     }
     assert table["absent"]["reason"] == "it contains no notebook"
     assert table["endless"]["reason"] in (
-        "a cell ran for more than 2 s and did not stop, in move-check",
-        "move-check was stopped after 2 s; the rest was run",
+        "a cell ran for more than 2 s and did not stop, in the check of move",
+        "the check of move was stopped after 2 s; the rest was run",
     )
     assert table["gone"]["reason"] == "its process ended by itself, with status 0, in move"
     assert table["nothing"]["reason"] == "the file is empty"
@@ -158,9 +160,9 @@ def a_written_answer_waits_for_a_person(graded: Path) -> None:
 def locked_cells_are_put_back(graded: Path) -> None:
     notes = rows(graded)["dee"]["notes"]
     assert "the locked cell setup was edited: its text was restored" in notes
-    assert "the locked cell place-check was edited: its text was restored" in notes
-    assert "a copy of the locked cell place-check was removed" in notes
-    assert "the locked cell move-check was missing: it was restored" in notes
+    assert "the check of place was edited: its text was restored" in notes
+    assert "a copy of the check of place was removed" in notes
+    assert "the check of move was missing: it was restored" in notes
 
 
 def every_student_has_a_page_that_tells_all_but_the_hidden_tests(graded: Path) -> None:
@@ -181,7 +183,6 @@ def the_instructor_sees_what_failed_how_often_and_how(graded: Path) -> None:
     from fakegpu_lab.course.grade import graded_lesson, whole_class
     from fakegpu_lab.course.grade.outcome import Journal
     from fakegpu_lab.course.grade.outputs import tables
-    from fakegpu_lab.course.grade.sandbox.limits import Limits
     from fakegpu_lab.course.grade.submissions import collect
 
     two = graded_lesson.load(graded / "source" / "two")
@@ -274,6 +275,31 @@ def one_worker_and_a_run_that_was_killed_give_the_same_grades(graded: Path, patc
     assert rows(graded, "again.csv") == rows(graded)
 
 
+def test_a_log_says_what_is_under_way(course: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a server, nothing was printed for a quarter of an hour."""
+    course.grade()
+    told = capsys.readouterr()
+    assert told.out.splitlines()[:3] == [
+        "Grading two: 2 submissions",
+        "1 of 2: ada, 6 of 7 points",
+        "2 of 2: ben, 0 of 7 points (unreadable: it contains no notebook)",
+    ]
+    assert told.err == ""
+
+
+def test_the_lesson_s_own_solutions_are_announced_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_class(tmp_path)
+    lesson = graded_lessons.load(tmp_path / "source" / "two")
+    monkeypatch.setattr(one_submission, "_run", lambda *_: set())
+    with grading._Log(PlainConsole()):
+        for _ in range(2):
+            one_submission._altered_by_solutions(lesson, Limits(), [])
+    one_submission._LOG.info("later")
+    assert capsys.readouterr().out == "Running the solutions of two once, for comparison\n"
+
+
 def test_too_little_memory_is_refused_before_anything_runs(tmp_path: Path) -> None:
     source = made.source()
     (tmp_path / "source" / "two").mkdir(parents=True)
@@ -312,6 +338,66 @@ def test_a_zip_with_entries_for_folders_is_read(tmp_path: Path) -> None:
         handed_in.writestr("ada/two.ipynb", b"{}")
     (ada,) = collect(tmp_path / "one.zip", "two", "two")
     assert ada.files == {}
+
+
+def test_a_file_that_is_not_a_notebook_is_a_submission_too(tmp_path: Path) -> None:
+    """A script that was handed in had no row, and nobody asked where it was."""
+    for name in ("ada_two.ipynb", "ada.txt", "tom.py", "lovelaceada_4711_90210_two.ipynb", "b_4712_90211_a.zip"):
+        (tmp_path / name).write_bytes(b"{}")
+    (tmp_path / "lovelaceada_4711_90212_helper.py").write_bytes(b"x = 1")
+    found = {one.student: (one.problem, one.notes) for one in collect(tmp_path, "two", "two")}
+    left_out = "was handed in, too: it is not a notebook, and was left out"
+    assert found == {
+        "ada": ("", [f"ada.txt {left_out}"]),
+        "b_4712_90211_a": ("b_4712_90211_a.zip is not a notebook", []),
+        "lovelaceada_4711_90210": ("", [f"lovelaceada_4711_90212_helper.py {left_out}"]),
+        "tom": ("tom.py is not a notebook", []),
+    }
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as handed_in:
+        for name in ("class/ada/two.ipynb", "class/bo/two.ipynb", "class/tom.py", "eve.pdf"):
+            handed_in.writestr(name, b"{}")
+    found = {one.student: (one.problem, one.notes) for one in collect(tmp_path / "all.zip", "two", "two")}
+    assert found["tom"] == ("tom.py is not a notebook", [])
+    assert found["eve"] == ("eve.pdf is not a notebook", [])
+    assert set(found) == {"ada", "bo", "eve", "tom"}
+    (named,) = [one for one in collect(tmp_path, "two", "two", r"^(t\w+)\.") if one.student == "tom"]
+    assert named.problem == "tom.py is not a notebook"
+
+
+def test_a_check_that_was_corrected_was_not_edited_by_a_student(tmp_path: Path) -> None:
+    """Every student's page said so."""
+    write_class(tmp_path)
+    path = tmp_path / "source" / "two" / "two.ipynb"
+    source = nbformat.read(path, 4)
+    handed_in, edited = made.submission(released(source)), made.submission(released(source))
+    edited.cells[5].source = "%%check move\nexpect.true(True)"
+    odd = made.submission(released(source))
+    odd.cells[5].metadata.nbgrader = nbformat.from_dict({"grade_id": "move-check", "checksum": {}, "points": "x"})
+    source.cells[5].source = source.cells[5].source.replace("4.0)", "4.0, points=2)")
+    nbformat.write(source, path)
+    lesson = graded_lessons.load(path.parent)
+    told = "the check of move was edited: its text was restored"
+    for notebook, notes in ((handed_in, []), (edited, [told]), (odd, [told])):
+        repaired = repair.repair(lesson, repair.read(made.raw(notebook)))
+        assert repaired.notes == notes
+        assert repaired.cells[4].source == source.cells[5].source, "graded by the check as it is now"
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (b"PK\x03\x04 from Word", "the file is not a notebook, but a zip or an Office document"),
+        (b"\x89PNG\r\n", "the file is not a notebook, but a picture"),
+        (b"\xef\xbb\xbf <html>", "the file is not a notebook, but a web page"),
+        (b"print('hello')", "the file is not a notebook"),
+        (b'{\n "cells": [\n', "the notebook is damaged in line 3"),
+        (b'{"cells": "\xe9"', "the notebook is damaged"),
+    ],
+)
+def test_what_is_not_a_notebook_is_said_in_words(raw: bytes, told: str) -> None:
+    with pytest.raises(repair.UnreadableError) as error:
+        repair.read(raw)
+    assert str(error.value) == told
 
 
 def result_of_check(source: str = "%%check a", problem: str = "", **message: Any) -> tuple[float | None, set[str]]:
@@ -374,11 +460,11 @@ def test_what_was_wrong_is_said() -> None:
     check = CheckOutcome(grade_id="a-check", max_points=2)
     message = {"outputs": [], "interrupted": False, "ended": True, "has_value": True, "score": 1.0, "record": RECORD}
     score(check, "%%check a", message, set())
-    assert (check.title, check.wrong) == ("A", ["it is 3: 4"])
+    assert (check.title, check.wrong) == ("A", ["it should be 3; found: 4"])
     follows = [{"met": False, "what": "`y` is 3", "found": "what it needs could not be computed: see above"}]
     message |= {"record": {"parts": RECORD["parts"] + follows}}  # type: ignore[operator]
     score(check, "%%check a", message, set())
-    assert check.wrong == ["it is 3: 4"], "one cause, once"
+    assert check.wrong == ["it should be 3; found: 4"], "one cause, once"
     message |= {"record": RECORD | {"note": "The cell above ended with an error: ValueError: no"}, "score": 0.0}
     score(check, "%%check a", message, set())
     assert check.wrong == ["its cell ended with an error: ValueError: no"]
@@ -402,8 +488,8 @@ def test_the_course_and_its_history_are_hidden(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_is_no_python_is_the_reason() -> None:
-    error = {"output_type": "error", "ename": "SyntaxError", "evalue": "invalid syntax (1.py, line 2)"}
-    assert _no_python("move", [error]) == "move is not valid Python (SyntaxError: invalid syntax (1.py, line 2))"
+    error = {"output_type": "error", "ename": "SyntaxError", "evalue": "invalid syntax (<ipython-input-5-e3>, line 2)"}
+    assert _no_python("move", [error]) == "move is not valid Python (line 2: invalid syntax)"
     assert _no_python("move", [error | {"ename": "ValueError"}, {"output_type": "stream", "text": ""}]) == ""
 
 
@@ -431,6 +517,11 @@ def test_what_students_wrote_is_shown_as_it_is(tmp_path: Path, capsys: pytest.Ca
         patch.setenv("COLUMNS", "200")
         grading._print_summary(PlainConsole(), lesson, [outcome], Path("grades.csv"), Path("grades.html"), [lesson])
     assert told in capsys.readouterr().out
+    checks[0].wrong = ["a long sentence " * 20]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "400")
+        grading._print_summary(PlainConsole(), lesson, [outcome], Path("grades.csv"), Path("grades.html"), [lesson])
+    assert "sentence a long … " in capsys.readouterr().out, "cut between words"
 
 
 @pytest.mark.long

@@ -80,6 +80,8 @@ def test_an_error_of_the_solutions_is_its_own(shell: InteractiveShell, capsys: p
 @pytest.mark.parametrize(("cell", "told"), [
     ('y = x.to("cuda"', "SyntaxError: '(' was never closed (line 2: `y = x.to(\"cuda\"`)"),
     ("y = 1\n  z = 2", "IndentationError: unexpected indent (line 3: `z = 2`)"),
+    ("if x:\n    y = 1\n  z = 2",
+     "IndentationError: unindent does not match any outer indentation level (line 4: `z = 2`)"),
 ])  # fmt: skip
 def test_a_cell_that_is_no_python_says_so_and_nothing_else(shell: InteractiveShell, cell: str, told: str) -> None:
     shell.run_cell('x = torch.ones(2)\ny = x.to("cuda")')  # what another cell made is not judged instead

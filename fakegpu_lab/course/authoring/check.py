@@ -20,7 +20,7 @@ from fakegpu_lab.course.lessons import extras
 from fakegpu_lab.course.lessons import lesson as lessons
 from fakegpu_lab.course.lessons.lesson import WrongSolution
 from fakegpu_lab.course.lessons.release import released
-from fakegpu_lab.formatting.units import size
+from fakegpu_lab.formatting.units import several, size
 from fakegpu_lab.hardware.catalogue.sizes import format_size, parse_size
 
 if TYPE_CHECKING:
@@ -55,7 +55,13 @@ class Finding(NamedTuple):
 
 
 def check(
-    folder: Path, show: Callable[[Finding], None], *, jobs: int = 2, nbval: bool = True, only: str | None = None
+    folder: Path,
+    show: Callable[[Finding], None],
+    *,
+    jobs: int = 2,
+    nbval: bool = True,
+    only: str | None = None,
+    begun: Callable[[str], None] = lambda what: None,
 ) -> bool:
     """Test one lesson, and return whether everything is right.
 
@@ -71,6 +77,8 @@ def check(
         Whether to run nbval, too.
     only
         The one exercise to run: its solution, and its wrong ones.
+    begun
+        Called with what takes minutes, when it begins.
 
     Raises
     ------
@@ -110,6 +118,9 @@ def check(
         dealt = [[answer for _, answer in tries[run::runs]] for run in range(runs)]
         together = [pool.submit(grade_together, solved, loaded, FOR_MANY, answers) for answers in dealt]
         ran = pool.submit(_nbval, folder / f"{loaded.notebook}.ipynb") if nbval and not only else None
+        begun(
+            f"running the notebook with its solutions, without answers, and with {several(len(tries), 'other answer')}"
+        )
         solution = right.result()
         found("the solution passes every check", _solution(solution, loaded, until))
         found("the solution is not flagged", solution.flags)

@@ -78,7 +78,7 @@ def text(record: CheckRecord) -> str:
         if part.message:
             lines.append(f"      {part.message}")
         lines += [f"      {name}: {content}" for name, content in _rows(part)]
-    lines += [f"  {line}" for line in (record.note, _hint_line(record)) if line]
+    lines += [f"  {line}" for line in (*record.note.splitlines(), _hint_line(record)) if line]
     return "\n".join(lines)
 
 
@@ -87,8 +87,8 @@ def html(record: CheckRecord) -> str:
     color = GOOD if record.passed else MUTED if record.unsolved else _OPEN
     parts = "".join(_part(part) for part in record.parts)
     foot = "".join(
-        f'<div style="color: {MUTED}; margin-top: 6px">{_code(line)}</div>'
-        for line in (record.note, _hint_line(record))
+        f'<div style="color: {MUTED}; margin-top: 6px">{with_code(line)}</div>'
+        for line in (*record.note.splitlines(), _hint_line(record))
         if line
     )
     return (
@@ -104,13 +104,13 @@ def _part(part: PartRecord) -> str:
     mark, color = ("✓", GOOD) if part.met else ("✗", _OPEN)
     spoken = "met" if part.met else "not met"
     rows = _table(_rows(part)) if _rows(part) else ""
-    message = f'<div style="color: {MUTED}">{_code(part.message)}</div>' if part.message else ""
+    message = f'<div style="color: {MUTED}">{with_code(part.message)}</div>' if part.message else ""
     worth = (
         ""
         if not part.points
         else f'<span style="color: {MUTED}"> · {escape(of_points(part.earned, part.points))}</span>'
     )
-    what = _code(stated(part.what, part.met))
+    what = with_code(stated(part.what, part.met))
     hidden = f'<span style="color: {MUTED}"> · hidden part</span>' if part.hidden else ""
     return (
         '<div style="display: flex; gap: 8px; margin-top: 6px">'
@@ -122,7 +122,7 @@ def _part(part: PartRecord) -> str:
 def _table(rows: list[tuple[str, str]]) -> str:
     cells = "".join(
         f'<div style="color: {MUTED}">{name}</div><div style="overflow-wrap: anywhere">'
-        f"{_mono(content) if name == 'your line' else _code(content)}</div>"
+        f"{_mono(content) if name == 'your line' else with_code(content)}</div>"
         for name, content in rows
     )
     return (
@@ -134,7 +134,7 @@ def _mono(text: str) -> str:
     return f"<code>{escape(text)}</code>"
 
 
-def _code(text: str) -> str:
+def with_code(text: str) -> str:
     """Write text in which ``backquotes`` mark code."""
     pieces = text.split("`")
     if len(pieces) % 2 == 0:  # a backquote without its partner marks no code

@@ -29,7 +29,8 @@ _TO_DO = "Write your code in the cell above, where it says YOUR CODE HERE; run t
 
 _LATER = "Return what is done: a list, a tensor or a number, not a generator."
 
-_REPAIR = "Nothing in that cell ran: correct the line, run the cell, then this one."
+REPAIR = "Nothing in that cell ran: correct the line, run the cell, then this one."
+"""What to do about a cell that is not Python."""
 
 
 def run(
@@ -120,7 +121,7 @@ def result(
     if (attempt is not None and attempt.unsolved) or _is_unwritten(records, attempt):
         return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
     if attempt is not None and attempt.unreadable:  # what parts find of an earlier cell would mislead
-        return Result(CheckRecord(score=0.0, note=f"{_note(attempt, stderr)}. {_REPAIR}", **about))
+        return Result(CheckRecord(score=0.0, note=f"{_note(attempt, stderr)}. {REPAIR}", **about))
     score = round(sum(record.earned for record in records), 6)
     return Result(CheckRecord(score=score, parts=tuple(records), note=_note(attempt, stderr), **about))
 

@@ -35,6 +35,7 @@ _UNUSUAL = re.compile(
     r"|started a thread|a thread of the notebook|torch's default|autocast on|the GPUs were|chooses the GPUs"
     r"|formats a text that is put together|passes functools"
     r"|gives \w+ another meaning|the name \w+ had been given another meaning|takes the place of|loads |sets %config"
+    r"|answers [\w.-]+ in another cell"
 )
 """How the phrases begin that are often honest; the rest is serious."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import logging
+import re
 import sys
 import threading
 import time
@@ -12,15 +14,19 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.source import bound_names, magics_of
+from fakegpu_lab.course.checks.checking import REPAIR
+from fakegpu_lab.course.expect.outcome import stated
 from fakegpu_lab.course.flags.files import COMPILED
 from fakegpu_lab.course.flags.measured_memory import PHRASES
 from fakegpu_lab.course.flags.policy import UNREADABLE
 from fakegpu_lab.course.grade import repair
 from fakegpu_lab.course.grade.examiner import Examiner
-from fakegpu_lab.course.grade.outcome import CellOutcome, CheckOutcome, Outcome
+from fakegpu_lab.course.grade.outcome import FOUND, CellOutcome, CheckOutcome, Outcome
 from fakegpu_lab.course.grade.sandbox import confine
 from fakegpu_lab.course.grade.sandbox.process import EndedError, Sandbox
 from fakegpu_lab.course.grade.submissions import Submission
+from fakegpu_lab.formatting.printable import encodable
+from fakegpu_lab.formatting.units import several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +41,7 @@ and what is said of it: that a value changed in place, or that work was for show
 _ALTERED: dict[str, tuple[Altered, set[str]]] = {}
 _ALTERING = threading.Lock()
 """By a lesson's digest, what its own solutions change in place. One thread finds out, and the others wait."""
+_LOG = logging.getLogger(__name__)
 TRIES = 2
 """How often to try to start a submission's process: if it does not start, that is the computer's fault."""
 
@@ -55,6 +62,7 @@ def grade(
         outcome.status, outcome.reason = error.status, str(error)  # type: ignore[assignment]
     else:
         outcome.notes += repaired.notes
+        outcome.notes += _other_files(submission, lesson)
         names = [cell.id for cell in repaired.cells]
         if until in names:
             del repaired.cells[names.index(until) + 1 :]
@@ -80,7 +88,15 @@ def nothing_yet(submission: Submission, lesson: GradedLesson) -> Outcome:
         edition=lesson.digest,
         notes=[f"graded by the version released on {lesson.version}, which it came from"] if lesson.version else [],
         timestamp=submission.timestamp,
-        checks=[CheckOutcome(grade_id=cell.grade_id, points=0.0, max_points=cell.points) for cell in lesson.checks],
+        checks=[
+            CheckOutcome(
+                grade_id=cell.grade_id,
+                title=lesson.about(cell.grade_id.removesuffix("-check")).title,
+                points=0.0,
+                max_points=cell.points,
+            )
+            for cell in lesson.checks
+        ],
     )
 
 
@@ -111,6 +127,7 @@ def _altered_by_solutions(lesson: GradedLesson, limits: Limits, hide: list[str])
     """
     with _ALTERING:
         if lesson.digest not in _ALTERED:
+            _LOG.info("Running the solutions of %s once, for comparison", lesson.name)
             solved = Submission(student="", notebook=lesson.solved)
             repaired, outcome = repair.repair(lesson, repair.read(solved.notebook)), nothing_yet(solved, lesson)
             altered = _run(outcome, lesson, repaired, solved, limits, hide)
@@ -166,11 +183,12 @@ def _run(
                     score(checks[cell.id], cell.source, message, flags, problem)
                 if message["interrupted"]:
                     outcome.status = "timeout"
-                    outcome.reason = f"{cell.id} was stopped after {limits.cell_seconds:g} s; the rest was run"
+                    stopped = f"{repair.called(cell.id)} was stopped after {limits.cell_seconds:g} s"
+                    outcome.reason = f"{stopped}; the rest was run"
                     if cell.kind == "check":
                         checks[cell.id].wrong = ["it did not finish"]
     except EndedError as end:
-        outcome.status, outcome.reason = end.status, f"{end.reason}, in {shown.id}"  # type: ignore[assignment]
+        outcome.status, outcome.reason = end.status, f"{end.reason}, in {repair.called(cell.id)}"  # type: ignore[assignment]
     if failures:
         flags |= _read(lesson, repaired, submission, brought, frozenset(failures))[1]
     flags -= refused
@@ -225,12 +243,30 @@ def _suspicious(
     }
 
 
+def _other_files(submission: Submission, lesson: GradedLesson) -> list[str]:
+    """A sentence about what came with the notebook and is not the lesson's."""
+    own = sorted(path for path in submission.files if "__pycache__" not in path and path not in lesson.files)
+    own = [str(encodable(path)) for path in own]
+    more = f" and {several(len(own) - _NAMED, 'other file')}" if len(own) > _NAMED else ""
+    return [f"it came with {', '.join(own[:_NAMED])}{more}"] if own else []
+
+
+_NAMED = 3
+"""Of the files that came with a notebook, how many a note names."""
+
+
 def _second(cell: repair.Cell, repaired: repair.Repaired) -> Iterator[str]:
-    """Another answer to an exercise, in a cell of one's own: the check looks at what that cell did."""
+    """Another answer to an exercise, in another cell: unless its own follows, the check looks at what that cell did."""
     text = cell.source.strip()
-    exercise = next((line for magic, line in magics_of(text) if magic == "exercise"), cell.id)
-    if exercise != cell.id and text not in {one.source.strip() for one in repaired.cells if one.id == exercise}:
-        yield f"answers {exercise} in another cell"
+    exercise = repair.exercise_of(text)
+    if exercise in ("", cell.id) or text in {one.source.strip() for one in repaired.cells if one.id == exercise}:
+        return
+    for later in repaired.cells[repaired.cells.index(cell) + 1 :]:
+        if later.id == exercise and repair.exercise_of(later.source) == exercise:
+            return
+        if later.kind == "check" and ("check", exercise) in magics_of(later.source):
+            break
+    yield f"answers {exercise} in another cell"
 
 
 def _suspicious_files(policy: Policy, files: dict[str, bytes]) -> set[str]:
@@ -292,7 +328,7 @@ def score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set[
     likes where ``%%check`` judges its parts.
     """
     check.ran, check.record = True, message.get("record")
-    check.title = (check.record or {}).get("title", "")
+    check.title = (check.record or {}).get("title") or check.title
     errors = [out for out in message["outputs"] if out["output_type"] == "error"]
     stderr = [out for out in message["outputs"] if out.get("name") == "stderr"]
     earned = message.get("score")
@@ -316,11 +352,17 @@ def score(check: CheckOutcome, source: str, message: dict[str, Any], flags: set[
         check.wrong = _what_was_wrong(check, errors, stderr)
 
 
+_WHERE = re.compile(r" \((?:[^()]*, )?line (\d+)\)$")
+"""How Python ends a sentence about a text that is not Python: with a file, which nobody knows, and the line."""
+
+
 def _no_python(name: str, outputs: list[dict[str, Any]]) -> str:
     """A sentence about an answer that is no Python; else empty."""
     for output in outputs:
         if output["output_type"] == "error" and output["ename"] in ("SyntaxError", "IndentationError", "TabError"):
-            return f"{name} is not valid Python ({output['ename']}: {output['evalue']})"[:300]
+            told = str(output["evalue"])
+            where = f"line {found[1]}: " if (found := _WHERE.search(told)) else ""
+            return f"{name} is not valid Python ({where}{_WHERE.sub('', told)})"[:300]
     return ""
 
 
@@ -349,9 +391,10 @@ def _what_was_wrong(check: CheckOutcome, errors: list[dict[str, Any]], stderr: l
     record = check.record or {}
     note = str(record.get("note", ""))
     if note.startswith(_ENDED) and not check.points:
-        return ["its cell ended with an error: " + note.removeprefix(_ENDED).partition(" While it was checked")[0]]
+        error = note.removeprefix(_ENDED).partition(" While it was checked")[0].removesuffix(f". {REPAIR}")
+        return [f"its cell ended with an error: {error}"]
     parts = [part for part in record.get("parts", []) if not part["met"] and part["found"] != _FOLLOWS]
-    wrong = [f"{part['what']}: {part['found']}" if part["found"] else str(part["what"]) for part in parts]
+    wrong = [FOUND.join(filter(None, (stated(part["what"], False), part["found"]))) for part in parts]
     wrong += [f"{out['ename']}: {out['evalue']}".rstrip(": ")[:300] for out in errors]
     if not wrong and stderr:
         wrong = ["it wrote to stderr: " + str(stderr[0]["text"]).strip()[:200]]

@@ -27,6 +27,10 @@ Status = Literal[
 The rest say what ended it; the points earned before that stay."""
 
 
+FOUND = "; found: "
+"""Between what was expected and what was found, in what was wrong."""
+
+
 class CheckOutcome(BaseModel):
     """The outcome of one graded cell.
 
@@ -42,6 +46,8 @@ class CheckOutcome(BaseModel):
         The check's own `fakegpu_lab.course.checks.record.CheckRecord`, as JSON, if it has one.
     by_person, comment
         Whether a person gave the points in nbgrader's formgrader, and what they wrote about the answer.
+    again
+        Whether the points that a person gave were for an earlier answer: they must look at this one.
     """
 
     grade_id: str
@@ -53,6 +59,7 @@ class CheckOutcome(BaseModel):
     wrong: list[str] = Field(default_factory=list)
     record: dict[str, Any] | None = None
     by_person: bool = False
+    again: bool = False
     comment: str = ""
 
     @property
@@ -122,9 +129,16 @@ class Outcome(BaseModel):
         return sum(check.max_points for check in self.checks)
 
     @property
+    def heading(self) -> str:
+        """What `reason` is the reason for."""
+        if self.status == "graded":
+            return "Not every cell ran"
+        return "Nothing was run" if self.status in ("unreadable", "empty") else "Not everything finished"
+
+    @property
     def manual(self) -> list[str]:
         """Answers that a person must read."""
-        return [check.grade_id for check in self.checks if check.points is None]
+        return [check.grade_id for check in self.checks if check.points is None or check.again]
 
     def with_check(self, grade_id: str, regraded: Outcome) -> Outcome:
         """Return this outcome, with the points and outputs of one check from `regraded`, and what else was flagged."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel
 
+from fakegpu_lab.course.cell_text.source import magics_of
 from fakegpu_lab.course.grade.sandbox.limits import LARGEST, MIB
 from fakegpu_lab.formatting.printable import encodable
 
@@ -93,7 +94,7 @@ def read(raw: bytes) -> list[dict[str, Any]]:
     try:
         notebook = json.loads(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise UnreadableError("unreadable", f"the file is not a notebook: {str(error)[:120]}") from None
+        raise UnreadableError("unreadable", _not_a_notebook(raw, getattr(error, "lineno", 0))) from None
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if cells is None and isinstance(notebook, dict) and notebook.get("worksheets"):
         raise UnreadableError("unreadable", "the notebook has format 3, of 2014: open it in Jupyter and save it again")
@@ -111,6 +112,25 @@ def read(raw: bytes) -> list[dict[str, Any]]:
     return found
 
 
+_BEGINNINGS = {
+    b"PK": "a zip or an Office document",
+    b"%PDF": "a PDF",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8": "a picture",
+    b"<": "a web page",
+}
+"""How files begin that are handed in for a notebook."""
+
+
+def _not_a_notebook(raw: bytes, line: int) -> str:
+    """A sentence about a file that is not JSON, or breaks off in a line."""
+    text = raw.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text.startswith(b"{"):
+        return "the notebook is damaged" + (f" in line {line}" if line else "")
+    what = next((name for start, name in _BEGINNINGS.items() if text.startswith(start)), "")
+    return f"the file is not a notebook, but {what}" if what else "the file is not a notebook"
+
+
 def _cell(cell: dict[str, Any]) -> dict[str, Any]:
     source = cell.get("source", "")
     if isinstance(source, list):
@@ -123,6 +143,7 @@ def _cell(cell: dict[str, Any]) -> dict[str, Any]:
         "source": encodable(source) if isinstance(source, str) else "",
         "id": grade_id if isinstance(grade_id, str) else None,
         "attachments": _attachments(cell.get("attachments")),
+        "mark": mark,
     }
 
 
@@ -184,7 +205,7 @@ def _identified(lesson: GradedLesson, cells: list[dict[str, Any]], notes: list[s
         name = cell["id"] if cell["id"] in known else by_source.get(cell["source"].strip())
         if name in seen and name is not None:
             if known[name].locked:
-                notes.append(f"a copy of the locked cell {name} was removed")
+                notes.append(f"a copy of {_locked(known[name])} was removed")
                 continue
             notes.append(f"the answer {name} was copied: the last copy counts")
             name = None
@@ -195,6 +216,16 @@ def _identified(lesson: GradedLesson, cells: list[dict[str, Any]], notes: list[s
     return found
 
 
+def called(name: str) -> str:
+    """What people call a cell with this grade_id: ``the check of move`` for ``move-check``."""
+    exercise = name.removesuffix("-check")
+    return name if exercise == name else f"the check of {exercise}"
+
+
+def _locked(cell: LessonCell) -> str:
+    return called(cell.grade_id) if cell.check else f"the locked cell {cell.grade_id}"
+
+
 def _put_back_missing(lesson: GradedLesson, found: Placed, notes: list[str]) -> None:
     """Insert the locked cells that are missing."""
     seen = {name for name, _ in found}
@@ -203,7 +234,7 @@ def _put_back_missing(lesson: GradedLesson, found: Placed, notes: list[str]) -> 
             continue
         if wanted.locked:
             _insert(found, wanted, {cell.grade_id for cell in lesson.cells[:i]})
-            notes.append(f"the locked cell {wanted.grade_id} was missing: it was restored")
+            notes.append(f"{_locked(wanted)} was missing: it was restored")
         else:
             notes.append(f"the answer cell {wanted.grade_id} is missing")
 
@@ -228,8 +259,8 @@ def _runnable(
     if wanted.cell_type != "code":
         return None
     if wanted.locked:
-        if cell["source"].strip() != wanted.visible.strip():
-            notes.append(f"the locked cell {name} was edited: its text was restored")
+        if cell["source"].strip() != wanted.visible.strip() and not _as_released(cell):
+            notes.append(f"{_locked(wanted)} was edited: its text was restored")
         kind = "check" if wanted.check else "locked"
         return Cell(id=name, kind=kind, source=wanted.source, visible=wanted.visible)
     untouched = cell["source"].strip() == wanted.visible.strip()
@@ -237,4 +268,26 @@ def _runnable(
     if first.startswith("%%") and not source.lstrip().startswith("%%"):
         notes.append(f"the answer {name} had lost its first line: it was restored")
         source = f"{first}\n{source}"
+    if (exercise := exercise_of(source)) != exercise_of(wanted.visible) and exercise:
+        notes.append(f"the cell of {name} begins with %%exercise {exercise}: it should have the answer to {name}")
     return Cell(id=name, kind="student", source=source, visible=source, answer=True, untouched=untouched)
+
+
+def _as_released(cell: dict[str, Any]) -> bool:
+    """Whether a cell is as students got it, by nbgrader's checksum: then it was the lesson that has changed since."""
+    import nbformat
+    from nbgrader.utils import compute_checksum
+
+    mark = cell.get("mark")
+    if not isinstance(mark, dict):
+        return False
+    made = {"cell_type": cell["type"], "source": cell["source"], "metadata": {"nbgrader": mark}}
+    try:
+        return bool(mark.get("checksum") == compute_checksum(nbformat.from_dict(made)))
+    except (KeyError, TypeError, ValueError, AttributeError):  # metadata that a student has changed
+        return False
+
+
+def exercise_of(source: str) -> str:
+    """The exercise that a cell answers, by its magics; empty if it answers none."""
+    return next((line for magic, line in magics_of(source) if magic == "exercise"), "")

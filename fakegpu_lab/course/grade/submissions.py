@@ -188,9 +188,12 @@ def _entries(tree: dict[str, bytes]) -> list[_Entry]:
 def _grouped(tree: dict[str, bytes], assignment: str, notebook: str, pattern: str | None) -> list[Submission]:
     """A submission for each student, with unique names."""
     entries = _entries(tree)
+    others = {name: raw for name, raw in tree.items() if "/" not in name and not name.endswith(".ipynb")}
     if len(entries) == 1 and pattern is None and _is_wrapper(entries[0], assignment):
-        return _grouped(entries[0].files, assignment, notebook, None)
+        return _grouped(others | entries[0].files, assignment, notebook, None)
     found = [_submission(entry, assignment, notebook, pattern) for entry in entries]
+    for name in others:
+        _add_without_notebook(found, name, notebook, pattern)
     counts: dict[str, int] = {}
     for one in found:
         counts[one.student] = count = counts.get(one.student, 0) + 1
@@ -235,6 +238,29 @@ def _submission(entry: _Entry, assignment: str, notebook: str, pattern: str | No
     made.notebook = files[chosen]
     _add_other_files(made, files)
     return made
+
+
+def _add_without_notebook(found: list[Submission], name: str, notebook: str, pattern: str | None) -> None:
+    """Add a file outside folders that is not a notebook: with whose notebook it came, or as all of a submission."""
+    match = re.search(pattern, name) if pattern is not None else None
+    stem = _PLATFORM.sub("", PurePosixPath(name).stem)
+    student = str(encodable(match[1] if match and match.groups() else _student_of_file(stem, notebook)))
+    number = number_in(student)
+    for one in found:
+        if one.student == student or (number and number_in(one.student) == number):
+            one.notes.append(f"{encodable(name)} was handed in, too: it is not a notebook, and was left out")
+            return
+    found.append(Submission(student=student, problem=f"{encodable(name)} is not a notebook"))
+
+
+def number_in(name: str) -> str:
+    """A student's number in the name of a folder or a file that a platform made; empty if there is none.
+
+    It is behind the first underscore: ``Ada Lovelace_4711`` (Moodle), ``lovelaceada_4711_90210`` (Canvas; the second is
+    the submission's). Digits before that are the student's own choice.
+    """
+    found = re.search(r"_(\d+)(?=_|$)", name)
+    return found[1] if found else ""
 
 
 def _files_of_assignment(files: dict[str, bytes], assignment: str) -> dict[str, bytes]:

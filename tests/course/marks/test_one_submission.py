@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import nbformat
 import pytest
 
+from fakegpu_lab.course.checks.checking import REPAIR
 from fakegpu_lab.course.flags.policy import Policy
 from fakegpu_lab.course.grade import one_submission, repair
+from fakegpu_lab.course.grade.flagged import flags
 from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
 from fakegpu_lab.course.grade.one_submission import _suspicious_files, _tampered, _what_was_wrong, grade
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
@@ -152,6 +154,46 @@ def test_another_answer_is_seen_within_other_magics(answers: dict[str, dict[str,
         assert any("answers move in another cell" in one for one in found), text
 
 
+def test_a_copy_above_the_answer_is_harmless_and_other_second_answers_are_unusual(
+    answers: dict[str, dict[str, Any]],
+) -> None:
+    """Students copy a cell before they change it, and that was called serious; so were two answers swapped."""
+
+    def asked(order: str, **sources: str) -> Outcome:
+        known = {one["metadata"]["nbgrader"]["grade_id"]: one for one in json.loads(handed_in().notebook)["cells"]}
+        given = {"move-check": check.source, "late": "%%exercise late\ny = 1"}
+        changed = {name: known.get(name, known["move"]) | {"source": text} for name, text in (given | sources).items()}
+        cells = [(known | changed)[name] for name in order.split()]
+        return grade(Submission(student="ada", notebook=json.dumps({"cells": cells}).encode()), lesson, Limits(), [])
+
+    check = cell("move-check", "%%check move\n1.0", grade=True, points=2)
+    answer = cell("move", "%%exercise move\nYOUR CODE", solution=True, locked=False)
+    late = cell("late", "%%exercise late\nYOUR CODE", solution=True, locked=False)
+    lesson = LESSON.model_copy(update={"cells": [CELLS[0], answer, check, late, *CELLS[4:]]})
+    rest = "late late-check why"
+    first, second = "%%exercise move\nx = 0", "%%exercise move\nx = 1"
+    flag = "cell 2: answers move in another cell"
+    copied = asked(f"setup copy move move-check {rest}", copy=first, move=second)
+    assert copied.notes == ["the answer move was copied: the last copy counts"]
+    assert copied.flags == ["seen"]
+    outcome = asked(f"setup copy move move-check {rest}", copy=first, move="%%time\nx = 1")
+    assert flag in outcome.flags, "the check looks at what the copy did"
+    outcome = asked(f"setup copy move-check move {rest}", copy=first, move=second)
+    assert flag in outcome.flags, "the check ran before the answer"
+    swapped = asked(f"setup move move-check {rest}", move="%%exercise late\ny = 1", late=second)
+    assert "the cell of move begins with %%exercise late: it should have the answer to move" in swapped.notes
+    assert "the cell of late begins with %%exercise move: it should have the answer to late" in swapped.notes
+    assert {one.severity for one in flags(swapped) if "another cell" in one.text} == {"unusual"}
+
+
+def test_files_that_came_with_a_notebook_are_noted(answers: dict[str, dict[str, Any]]) -> None:
+    """Without a note, nobody looks at the module in which the answer is."""
+    files = {"helper.py": b"x = 1", "data.csv": b"mine", "__pycache__/helper.pyc": b""}
+    assert graded(handed_in(move="x = 1", late="y = 1", files=files)).notes == ["it came with helper.py"]
+    many = {f"{i}.txt": b"" for i in range(5)}
+    assert graded(handed_in(files=many)).notes == ["it came with 0.txt, 1.txt, 2.txt and 2 other files"]
+
+
 def test_what_an_answer_does_to_measured_memory_is_flagged_unless_the_solution_does_it(
     answers: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +226,8 @@ def test_a_cell_that_is_stopped_and_a_process_that_ends(answers: dict[str, dict[
     answers["move"] = {}
     answers["move-check"] = {"interrupted": True}
     outcome = graded()
+    assert outcome.reason == "the check of move was stopped after 30 s; the rest was run"
+    assert outcome.heading == "Not everything finished"
     assert points(outcome)[:2] == [0.0, 1.0]
     assert outcome.checks[0].wrong == ["it did not finish"]
     answers["move-check"] = {}
@@ -209,7 +253,8 @@ def test_an_answer_that_is_no_python_is_the_reason(answers: dict[str, dict[str, 
     assert graded().reason == "", "not the student's cell"
     answers["late"] = {"outputs": [error | {"evalue": "second"}]}
     answers["move"] = {"outputs": [error | {"evalue": "first"}]}
-    assert graded().reason == "move is not valid Python (SyntaxError: first)", "the first of them"
+    outcome = graded()
+    assert (outcome.heading, outcome.reason) == ("Not every cell ran", "move is not valid Python (first)")
 
 
 def test_a_library_that_is_missing_where_this_is_graded_is_noted(answers: dict[str, dict[str, Any]]) -> None:
@@ -355,14 +400,16 @@ def test_what_was_wrong_in_words() -> None:
         check = CheckOutcome(grade_id="a", points=points, max_points=2, record=record)
         return _what_was_wrong(check, outputs.get("errors", []), outputs.get("stderr", []))
 
-    assert wrong({"parts": PARTS}) == ["it is 3: 4", "it is there"]
+    assert wrong({"parts": PARTS}) == ["it should be 3; found: 4", "it should be there"]
     ended = {"parts": PARTS, "note": "The cell above ended with an error: ValueError: no While it was checked, oh"}
     assert wrong(ended) == ["its cell ended with an error: ValueError: no"]
-    assert wrong(ended, points=1.0) == ["it is 3: 4", "it is there"], "it was not the only cause"
+    assert wrong(ended, points=1.0) == ["it should be 3; found: 4", "it should be there"], "it was not the only cause"
+    no_python = ended | {"note": f"The cell above ended with an error: SyntaxError: no (line 2). {REPAIR}"}
+    assert wrong(no_python) == ["its cell ended with an error: SyntaxError: no (line 2)"]
     error = {"ename": "ValueError", "evalue": "no"}
-    assert wrong({"parts": PARTS[1:2]}, errors=[error]) == ["it is there", "ValueError: no"]
+    assert wrong({"parts": PARTS[1:2]}, errors=[error]) == ["it should be there", "ValueError: no"]
     assert wrong(None, errors=[error | {"evalue": ""}]) == ["ValueError"]
-    assert wrong({"parts": PARTS[:1]}, stderr=[{"text": "late"}]) == ["it is 3: 4"]
+    assert wrong({"parts": PARTS[:1]}, stderr=[{"text": "late"}]) == ["it should be 3; found: 4"]
     assert wrong(None, stderr=[{"text": " late \n"}]) == ["it wrote to stderr: late"]
     assert wrong({"unsolved": True}) == ["nothing was written"]
     assert wrong({"unsolved": False}) == wrong(None) == ["not all points"]

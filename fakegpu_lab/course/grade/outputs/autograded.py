@@ -37,9 +37,9 @@ _READ_ONLY = 0o444
 
 
 def is_new(folder: Path, lesson: GradedLesson, outcome: Outcome, submission: Submission) -> bool:
-    """Whether a submission is another one than that in ``folder/STUDENT/ASSIGNMENT``."""
+    """Whether a submission is another one than that in ``folder/STUDENT/ASSIGNMENT``; the lesson's own cells may be."""
     there = folder / outcome.student / lesson.name / f"{lesson.notebook}.ipynb"
-    return _sources(there) != [cell.source for cell in notebook(lesson, outcome, submission).cells]
+    return _sources(there) != _written([*notebook(lesson, outcome, submission).cells])
 
 
 def write(folder: Path, lesson: GradedLesson, outcome: Outcome, submission: Submission) -> None:
@@ -82,7 +82,8 @@ def notebook(lesson: GradedLesson, outcome: Outcome, submission: Submission) -> 
     cells = []
     if outcome.reason:
         reason = outcome.reason.replace("`", "´")
-        cells.append(nbformat.v4.new_markdown_cell(f"**Not everything finished:** `{reason}`"))
+        about = f"**{outcome.heading}:** `{reason}`"
+        cells.append(nbformat.v4.new_markdown_cell(about, metadata={_OURS: True}))
     for i, (name, submitted) in enumerate(_placed(lesson, submission)):
         wanted = known[name] if name else None
         cell = _cell(wanted, submitted)
@@ -104,11 +105,25 @@ def _placed(lesson: GradedLesson, submission: Submission) -> list[tuple[str | No
 
 
 def _sources(path: Path) -> list[str] | None:
-    """The cells' text in a notebook; None if there is none."""
+    """The text of a notebook's cells, without the lesson's own; None if there is none."""
     try:
-        return ["".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+        return _written(json.loads(path.read_text(encoding="utf-8"))["cells"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _written(cells: list[Any]) -> list[str]:
+    """What a submission has written: neither the lesson's locked cells, nor what we say above all of them."""
+    marks = [cell["metadata"].get("nbgrader", {}) for cell in cells]
+    return [
+        "".join(cell["source"])
+        for cell, mark in zip(cells, marks, strict=True)
+        if not mark.get("locked") and not cell["metadata"].get(_OURS)
+    ]
+
+
+_OURS = "fakegpu_lab"
+"""In the metadata of a cell that no submission has."""
 
 
 def _cell(wanted: LessonCell | None, submitted: dict[str, Any]) -> Any:
@@ -139,6 +154,6 @@ def _outputs(shown: CellOutcome, check: CheckOutcome | None) -> list[Any]:
             outputs.append(nbformat.v4.new_output("display_data", data=data))
     if check and check.record:
         record = CheckRecord.model_validate(check.record)
-        data = {"text/html": card.html(record), "text/plain": card.text(record)}
+        data = {"text/plain": card.text(record)}  # of HTML, the formgrader removes the styles
         outputs.append(nbformat.v4.new_output("display_data", data=data))
     return outputs

@@ -130,7 +130,8 @@ def _exchange_points(
             grade.needs_manual_grade = check.points is None
         else:
             grade.needs_manual_grade = grade.needs_manual_grade or changed
-            if not grade.needs_manual_grade:
+            check.again = grade.needs_manual_grade
+            if not check.again:
                 check.points, check.by_person = grade.manual_score + (grade.extra_credit or 0.0), True
     written = ""
     for cell in lesson.cells:

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
+from fakegpu_lab.formatting.units import several
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -93,6 +94,19 @@ class Deadline(NamedTuple):
         days = max(0, math.ceil(late / 86400))
         share = min(1.0, max(0, days - self.free_days) * self.percent / 100)
         return Lateness(days, round(score * share, 6))
+
+    def score(self, outcome: Outcome) -> float:
+        """The points of a submission, less what lateness costs."""
+        return round(outcome.score - self.lateness(outcome).penalty, 6)
+
+    def about(self, outcome: Outcome) -> str:
+        """How late a submission is and what its student was allowed, in words; empty if neither is unusual."""
+        days, own = self.lateness(outcome).days, self.extensions.get(outcome.student)
+        allowed = [f"{min(days, self.free_days)} of them free"] if days and self.free_days else []
+        allowed += [f"own deadline {own:%Y-%m-%d %H:%M}"] if own else []
+        if not days:
+            return "".join(allowed)
+        return f"{several(days, 'day')} late" + (f" ({'; '.join(allowed)})" if allowed else "")
 
 
 NEVER = Deadline()

@@ -15,10 +15,12 @@ from markupsafe import Markup
 
 from fakegpu_lab.course.checks import card as cards
 from fakegpu_lab.course.checks.record import CheckRecord
+from fakegpu_lab.course.expect.outcome import stated
 from fakegpu_lab.course.grade.flagged import Acknowledged, flags
 from fakegpu_lab.course.grade.outputs import similar as similar_answers
 from fakegpu_lab.course.grade.outputs import tables
 from fakegpu_lab.course.grade.outputs.lateness import NEVER
+from fakegpu_lab.course.grade.repair import called
 from fakegpu_lab.course.grade.submissions import SECRET
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ def _environment() -> Environment:
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["points"] = cards.number
+    environment.filters["with_code"] = lambda text: Markup(cards.with_code(text))
+    environment.filters["called"] = called
     environment.globals["css"] = Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8"))
     return environment
 
@@ -67,13 +71,14 @@ def feedback(outcome: Outcome, deadline: Deadline = NEVER) -> str:
     return (
         _environment()
         .get_template("feedback.html")
-        .render(lesson=outcome.lesson, outcome=outcome, cells=cells, mistakes=mistakes, late=deadline.lateness(outcome))
+        .render(lesson=outcome.lesson, outcome=outcome, cells=cells, mistakes=mistakes, deadline=deadline)
     )
 
 
 def _mistake(check: CheckOutcome) -> str:
     """What was wrong, in a few words, without giving away hidden parts."""
-    hidden = {str(part["what"]) for part in (check.record or {}).get("parts", []) if part["hidden"]}
+    what = [str(part["what"]) for part in (check.record or {}).get("parts", []) if part["hidden"]]
+    hidden = [*what, *(stated(one, False) for one in what)]
     open_to_all = [text for text in check.wrong if not text.startswith(tuple(hidden))] if hidden else check.wrong
     return open_to_all[0] if open_to_all else "not right in a part that is not shown"
 
@@ -95,7 +100,7 @@ def _card(record: dict[str, Any] | None) -> Markup | None:
         notes.append(f"Parts that are not shown earned {cards.of_points(earned, points)}.")
         notes += [part.message for part in hidden if part.message]
     shown = tuple(part for part in check.parts if not part.hidden)
-    return Markup(cards.html(check.model_copy(update={"parts": shown, "note": " ".join(notes)})))
+    return Markup(cards.html(check.model_copy(update={"parts": shown, "note": "\n".join(notes)})))
 
 
 def _output(output: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +149,8 @@ def summary(
             mean=statistics.fmean(scores),
             median=statistics.median(scores),
             max_score=lesson.max_score,
-            late=[deadline.lateness(outcome) for outcome in outcomes],
+            deadline=deadline,
+            late=any(deadline.lateness(outcome).penalty for outcome in outcomes),
             links=links,
             confined=sorted({what for outcome in outcomes for what in outcome.confined}),
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade.outputs.tables import cell
+from fakegpu_lab.course.grade.submissions import number_in
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -145,26 +146,20 @@ class Roster:
             ) from None
 
     def find(self, student: str, columns: tuple[str, ...]) -> list[dict[str, str]]:
-        """The rows of a student: those with exactly this name in one of the columns, else those whose number it has.
-
-        The names of folders and files that platforms make contain it behind the first underscore: ``Ada Lovelace_4711``
-        (Moodle), ``lovelaceada_4711_90210`` (Canvas; the second is the submission's). Digits before that are the
-        student's own choice.
-        """
+        """The rows of a student: those with exactly this name in one of the columns, else those whose number it has."""
         whole = _plain(student)
         found = [row for row in self.rows if whole and any(_plain(row.get(name, "")) == whole for name in columns)]
         if found:
             return found
-        number = re.search(r"_(\d+)(?=_|$)", student)
-        if number is None:
+        number = number_in(student)
+        if not number:
             return []
-        return [row for row in self.rows if any(_number(row.get(name, "")) == number[1] for name in columns)]
+        return [row for row in self.rows if any(_number(row.get(name, "")) == number for name in columns)]
 
 
 def time_of(student: str, times: dict[str, str]) -> str:
     """When a student handed in, by name or by the number in the name; empty if that is not known."""
-    number = re.search(r"_(\d+)(?=_|$)", student)
-    return times.get(student) or (times.get(number[1], "") if number else "")
+    return times.get(student) or times.get(number_in(student), "")
 
 
 def _plain(text: str) -> str:
@@ -210,7 +205,7 @@ def _moodle(roster: Roster, path: Path, lesson: GradedLesson, outcomes: list[Out
     for row, outcome, score in matched:
         row[_GRADE] = score
         if "Feedback comments" in row:
-            row["Feedback comments"] = _comment(outcome)
+            row["Feedback comments"] = _comment(outcome, deadline)
     _write(path, [roster.columns, *([cell(row[name]) for name in roster.columns] for row in roster.rows)])
     return written
 
@@ -219,13 +214,15 @@ def _is_maximum(column: str) -> bool:
     return column.casefold() == "maximum grade"
 
 
-def _comment(outcome: Outcome) -> str:
-    """The points of each exercise and what was written about it, for the student."""
-    return "; ".join(
+def _comment(outcome: Outcome, deadline: Deadline) -> str:
+    """The points of each exercise and what was written about it, for the student; and what lateness cost."""
+    parts = [
         f"{check.title or check.grade_id}: {check.points or 0:g} of {check.max_points:g}"
         + (f" ({' '.join(check.comment.split())})" if check.comment else "")
         for check in outcome.checks
-    )
+    ]
+    penalty = deadline.lateness(outcome).penalty
+    return "; ".join([*parts, f"{deadline.about(outcome)}: −{penalty:g}"] if penalty else parts)
 
 
 def _match(
@@ -249,8 +246,8 @@ def _match(
         elif outcome.manual:
             pending.append(outcome.student)
         else:
-            score = outcome.score - deadline.lateness(outcome).penalty
-            share = score / outcome.max_score if outcome.max_score else 0.0  # an earlier version may have other points
+            score, most_here = deadline.score(outcome), outcome.max_score  # an earlier version may have other points
+            share = score / most_here if most_here else 0.0
             matched.append((rows[0], outcome, f"{round(share * most, 2):g}"))
     return matched, Written(path, len(matched), unknown, pending, scale)
 

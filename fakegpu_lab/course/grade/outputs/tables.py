@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fakegpu_lab.course import whole_file
 from fakegpu_lab.course.grade.flagged import Acknowledged
+from fakegpu_lab.course.grade.outcome import FOUND
 from fakegpu_lab.course.grade.outputs.lateness import NEVER
 from fakegpu_lab.formatting.printable import printable
 
@@ -41,7 +42,8 @@ _FORMULA = re.compile(r"(^|[;\t\r\n])(\s*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20\t\r]
 
 def cell(text: object) -> str:
     """Return text that no spreadsheet takes for a formula, nor any part of it."""
-    return _FORMULA.sub(r"\1\2'", printable(str(text)))
+    shown = printable(str(text))
+    return shown if shown == "-" else _FORMULA.sub(r"\1\2'", shown)
 
 
 def write(
@@ -73,7 +75,7 @@ def write(
                 "raw_score": outcome.score,
                 "duedate": deadline.due.isoformat(" ") if deadline.due else "",
                 "late_submission_penalty": late.penalty,
-                "score": round(outcome.score - late.penalty, 6),
+                "score": deadline.score(outcome),
                 "max_score": outcome.max_score,
             }
             ours = [
@@ -106,7 +108,7 @@ class ExerciseSummary(NamedTuple):
         The correlation of its points with those of all other exercises, from -1 to 1; None if it is not defined. Below
         0.2, those who know the rest fail it as often as others: look at its check.
     wrong
-        The most common wrong answers, and how often each was given.
+        What was most often not as expected, with an example of what was found instead; and how often it was so.
     """
 
     grade_id: str
@@ -159,7 +161,6 @@ def _exercise_summary(
     partly = [check for check in scored if check.points and not check.passed]
     failed = [check for check in scored if not check.points and not check.passed]
     answered = [check for check in checks if check.answer is not False]
-    wrong = Counter(text for check in answered for text in dict.fromkeys(check.wrong))
     return ExerciseSummary(
         grade_id=graded.grade_id,
         title=next((check.title for check in checks if check.title), ""),
@@ -172,5 +173,23 @@ def _exercise_summary(
         mean=(mean := sum(check.points or 0.0 for check in scored) / len(scored) if scored else 0.0),
         difficulty=mean / graded.points if graded.points else 0.0,
         discrimination=discrimination,
-        wrong=wrong.most_common(most),
+        wrong=_most_common([check.wrong for check in answered], most),
     )
+
+
+def _most_common(wrong: list[list[str]], most: int) -> list[tuple[str, int]]:
+    """What was wrong most often: what was found differs, where a check draws its numbers."""
+    found: dict[str, Counter[str]] = {}
+    for one in wrong:
+        mine: dict[str, str] = {}
+        for text in one:
+            mine.setdefault(text.partition(FOUND)[0], text)
+        for expected, text in mine.items():
+            found.setdefault(expected, Counter())[text] += 1
+    counts = Counter({expected: texts.total() for expected, texts in found.items()})
+    return [(_example(found[expected]), count) for expected, count in counts.most_common(most)]
+
+
+def _example(texts: Counter[str]) -> str:
+    (first, _), *others = texts.most_common(2)
+    return first.replace(FOUND, ", found, for example: ", 1) if others else first
