@@ -262,9 +262,7 @@ def counts_without_end(x):
 def test_a_loop_without_end_ends_the_launch(kernel, limit, monkeypatch):
     monkeypatch.setattr(endless, "_PAUSE", 0.05)
     monkeypatch.setattr(endless, limit, {"MOST_ACCESSES": 1000, "MOST_SECONDS": 0.5}[limit])
-    with pytest.raises(
-        lab.FakeGpuError, match=r"Thread 0 of block \(0, 0, 0\) never ends: it is at .*:\d+"
-    ):
+    with pytest.raises(lab.FakeGpuError, match=r"Thread 0 of block \(0, 0, 0\) never ends: it is at .*:\d+"):
         kernel[1, 2](ones(2))
     x = ones(2)
     many_rounds[1, 2](x)  # longer than the first look, and it ends
