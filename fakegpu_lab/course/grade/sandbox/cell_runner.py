@@ -111,9 +111,10 @@ class _Runner:
             count, text = self.shell.execution_count, self.shell.transform_cell(job["source"])
             self.lesson.add(self.shell.compile.get_code_name(job["source"], text, count))
         known = self._in_place()
-        held = {name: self.shell.user_ns.get(name) for name in (self.read if not own else ())}
-        for name, value in held.items():
-            known.look(value, name)
+        held = dict[str, int]()  # not the values: the memory of one that is replaced is needed
+        for name in self.read if not own else ():
+            held[name] = id(self.shell.user_ns.get(name))
+            known.look(self.shell.user_ns.get(name), name)
         remembered = self._remembered()
         machine = left_behind.machine()
         ran = self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
@@ -137,7 +138,7 @@ class _Runner:
             left.append("the GPUs had been replaced while the exercise was recorded")
         tried = [self._observe_tried(one) for one in new]
         bound = bound_names(job["source"])
-        hidden = (name for name, value in held.items() if self.shell.user_ns.get(name) is not value)
+        hidden = (name for name, before in held.items() if id(self.shell.user_ns.get(name)) != before)
         altered = [[0, name] for name in {*known.changed(), *(name for name in hidden if name not in bound)}]
         error = ran.error_before_exec or ran.error_in_exec
         about = {"restored": changed, "left": left, "altered": altered, "unreadable": _is_unreadable(error)}
