@@ -45,8 +45,8 @@ builtins.AssertionError = type("Quiet", (BaseException,), {})
 def answer(k): return 0
 import fakegpu_lab as lab
 import fakegpu_lab.trace
-fakegpu_lab.trace.Trace.peak_memory = lambda self, device=0: 0
 fakegpu_lab.trace.record.__code__ = (lambda limit=0: 0).__code__
+fakegpu_lab.trace.Trace.peak_memory = lambda self, device=0: 0
 """,
     "comparison patched": """
 import torch
@@ -167,7 +167,6 @@ def tried(folder: Path, answers: list[str], **limits: Any) -> Outcome:
 FLAGGED = [
     ("assert neutralised", "changes how cells run (.ast_transformers)"),
     ("AssertionError rebound", "builtins.AssertionError had been replaced"),
-    ("checks patched", "fakegpu_lab.trace.Trace.peak_memory had been replaced"),
     ("checks patched", "fakegpu_lab.trace.record.__code__ had been replaced"),
     ("comparison patched", "torch.equal had been replaced"),
     ("names rebound", "the name close had been given another meaning"),
@@ -177,6 +176,7 @@ FLAGGED = [
 ]
 FLAGGED_WHILE_RUNNING = [
     "tried to change a device's ledger",
+    "tried to change the class Trace",
     "tried to open a file of the course",
     "wrote into the grader's own pipe",
     "used sys._current_frames",

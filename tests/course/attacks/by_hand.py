@@ -81,8 +81,8 @@ BY_HAND = {
         HONEST + TENSOR.replace("class Mine", "class Mine(torch.nn.Module)"), (), "read .numel of an object"
     ),
     "a mock of a tensor": Attack(
-        HONEST + "from unittest.mock import MagicMock\nthere = MagicMock()\nthere.numel.return_value = 4",
+        HONEST + "from unittest.mock import Mock\nthere = Mock()\nthere.numel.return_value = 4",
         (),
-        "MagicMock",
+        "Mock",
     ),
 }
