@@ -209,7 +209,8 @@ def test_a_check_does_not_compute_with_what_says_itself_what_it_adds_up_to() -> 
         genuine(abc.ABCMeta("Any", (float,), {"__sub__": lambda self, other: 0.0})(1.0))
     with pytest.raises(TypeError, match="the class Any defines its own __rtruediv__"):
         genuine(type("Any", (), {"__rtruediv__": lambda self, other: 0.0})())
-    for plain in (1, 2.5, np.float32(3), [1], type("Mine", (), {"size": 3})(), torch.ones(1)):
+    average = torch.distributed.ReduceOp.AVG  # an enumeration of C++, whose class has an __index__
+    for plain in (1, 2.5, np.float32(3), [1], type("Mine", (), {"size": 3})(), torch.ones(1), average):
         assert genuine(plain) is plain
 
 

@@ -95,14 +95,21 @@ def genuine(thing: Any, text: str = "") -> Any:
     if issubclass(type(thing), torch.Tensor):
         comparable(thing)
     elif type(thing) not in PLAIN and not is_known(type(thing)):
-        says = [name for one in type.mro(type(thing)) if not (is_known(one) or is_public(one)) for name in vars(one)]
-        if own := _COMPUTES.intersection(says):
+        kinds = [one for one in type.mro(type(thing)) if not (is_known(one) or is_public(one))]
+        says = {name for one in kinds for name in _COMPUTES & vars(one).keys() if not _is_compiled(vars(one)[name])}
+        if says:
             name = type(thing).__name__
-            raise TypeError(f"A check computes with plain numbers: the class {name} defines its own {min(own)}.")
+            raise TypeError(f"A check computes with plain numbers: the class {name} defines its own {min(says)}.")
     check = running_check()
     if text and check is not None and check.used is not None:
         check.used.look(thing, text)
     return thing
+
+
+def _is_compiled(method: object) -> bool:
+    """Whether a method is C's or C++'s, as those of torch's enumerations are."""
+    compiled = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType)
+    return isinstance(method, compiled) or type(method).__name__ == "instancemethod"
 
 
 def asked(thing: Any, name: str) -> Any:
