@@ -287,14 +287,14 @@ class Measures:
         found = []
         for kind, kept in self._kept:
             now = vars(kind)
-            if len(now) == len(kept) and all(now.get(name) is value for name, value in kept.items()):
-                continue
-            for name in now.keys() - kept.keys():
+            other = {name: value for name, value in kept.items() if now.get(name) is not value}
+            other = {name: value for name, value in other.items() if type(value) is not int}  # what a class counts
+            new = now.keys() - kept.keys()
+            for name in new:
                 delattr(kind, name)
-            for name, value in kept.items():
-                if now.get(name) is not value:
-                    setattr(kind, name, value)
-            found.append(kind.__name__)
+            for name, value in other.items():
+                setattr(kind, name, value)
+            found += [kind.__name__] if new or other else []
         return found
 
 
