@@ -6,10 +6,9 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from fakegpu_lab.course import whole_file
-from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -37,13 +36,7 @@ def earlier(grades: Path, lesson: str, given: Collection[str]) -> dict[str, Any]
     FakeGpuError
         The file is not as it was written.
     """
-    path = path_of(grades)
-    try:
-        found = _Options.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
-    except FileNotFoundError:
-        return {}
-    except (yaml.YAMLError, ValidationError, UnicodeDecodeError) as error:
-        raise FakeGpuError(f"{path} cannot be read: {str(error).splitlines()[0]}.") from None
+    found = whole_file.kept(path_of(grades), _Options)
     if found.get("lesson") != lesson:
         return {}
     return {name: found[name] for name in KEPT if name in found and name not in given}

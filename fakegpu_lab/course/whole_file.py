@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
+
+from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pydantic import TypeAdapter
+
+T = TypeVar("T")
+
+
+def kept(path: Path, adapter: TypeAdapter[T]) -> T:
+    """What a YAML file has that is kept for later; nothing if there is none.
+
+    Raises
+    ------
+    FakeGpuError
+        The file is not as it was written.
+    """
+    import yaml
+    from pydantic import ValidationError
+
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        return adapter.validate_python(yaml.safe_load(text) or {})
+    except (yaml.YAMLError, ValidationError, UnicodeDecodeError) as error:
+        raise FakeGpuError(f"{path} cannot be read: {str(error).splitlines()[0]}.") from None
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ So a timeout is raised inside the block that it is for. Programs pay nothing for
 from __future__ import annotations
 
 import _thread
+import ctypes
 import functools
 import importlib
 import signal
@@ -45,6 +46,11 @@ _between: set[CodeType] = set()
 _interruptible: set[CodeType] = set()
 unsafe: list[Callable[[], bool]] = []
 """Each says whether the calling thread is inside C++ code that cannot throw."""
+
+
+def raise_in(thread: int, error: type[BaseException]) -> None:
+    """Have a thread raise `error` at its next line of Python."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 def whole(function: Function) -> Function:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -267,6 +269,22 @@ def test_a_loop_without_end_ends_the_launch(kernel, limit, monkeypatch):
     x = ones(2)
     many_rounds[1, 2](x)  # longer than the first look, and it ends
     assert x.tolist() == [400.0, 401.0]
+
+
+def test_threads_that_access_nothing_have_their_time_each(monkeypatch):
+    monkeypatch.setattr(endless, "MOST_SECONDS", 10)
+    raised, now = [], [100.0]
+    monkeypatch.setattr(endless, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep))
+    monkeypatch.setattr(endless.interrupts, "raise_in", lambda thread, error: raised.append(now[0]))
+    launch = endless._Launch([])
+    for number in range(4):
+        monkeypatch.setattr(endless.threads.here, "thread", number, raising=False)
+        now[0] += 6
+        launch.look()
+    assert raised == [], "another thread ran at each look"
+    now[0] += 11
+    launch.look()
+    assert raised == [135.0]
 
 
 @cuda.jit

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -60,6 +60,17 @@ def names_anywhere(tree: ast.AST) -> set[str]:
             found.add(node.arg)
         elif isinstance(node, (*DEFINITIONS, ast.ExceptHandler)) and node.name:
             found.add(node.name)
+    return found
+
+
+def reachable(start: Iterable[str], leads: Callable[[str], Collection[str]]) -> set[str]:
+    """The names, and all that they lead to, each by itself or through others."""
+    found = set(start)
+    waiting = [*found]
+    while waiting:
+        new = set(leads(waiting.pop())) - found
+        found |= new
+        waiting += new
     return found
 
 

@@ -241,12 +241,8 @@ def read_names(checks: Iterable[str], given: Iterable[str], answers: Iterable[st
     """
     made = {name for source in given for name in bound_names(source)}
     functions = {one.get_name(): one for source in given for one in _scopes(source)}
-    read = {name for source in checks for name in _outer_names(_table(source)) - bound_names(source)}
-    waiting = list(read)
-    while waiting:
-        found = _outer_names(functions.get(waiting.pop())) - read
-        read |= found
-        waiting += found
+    named = {name for source in checks for name in _outer_names(_table(source)) - bound_names(source)}
+    read = bindings.reachable(named, lambda name: _outer_names(functions.get(name)))
     return (read & made) - {name for source in answers for name in bound_names(source) | _changed(source)}
 
 

@@ -24,21 +24,8 @@ if TYPE_CHECKING:
 
 _SAYS = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__class__", "__getattribute__",
          "__torch_function__", "__torch_dispatch__")  # fmt: skip
-_ARITHMETIC = (
-    "add",
-    "and",
-    "floordiv",
-    "lshift",
-    "matmul",
-    "mod",
-    "mul",
-    "or",
-    "pow",
-    "rshift",
-    "sub",
-    "truediv",
-    "xor",
-)
+_ARITHMETIC = ("add", "and", "floordiv", "lshift", "matmul", "mod", "mul", "or", "pow", "rshift", "sub", "truediv",
+               "xor")  # fmt: skip
 _COMPUTES = frozenset(f"__{form}{name}__" for name in _ARITHMETIC for form in ("", "r", "i"))
 _COMPUTES |= {"__abs__", "__neg__", "__float__", "__int__", "__index__", "__round__"}
 _COMPARED = frozenset(

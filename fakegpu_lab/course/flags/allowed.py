@@ -271,6 +271,9 @@ READERS = _words(
 )
 """What writes files and what reads them, whatever they are of."""
 
+PASSED_ON = _words("dict enumerate filter frozenset iter list map max min next reversed set sorted sum tuple zip")
+"""Builtins whose results have the items of their arguments."""
+
 ITEMS_OF = _words(
     """
     parameters named_parameters buffers named_buffers modules named_modules children named_children values items keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Protocol
 
-from fakegpu_lab.course.cell_text.bindings import DEFINITIONS
+from fakegpu_lab.course.cell_text.bindings import DEFINITIONS, names, reachable
 from fakegpu_lab.course.cell_text.source import binding, bound_names, tree_of
 from fakegpu_lab.course.flags.names import names_loaded
 
@@ -32,7 +32,7 @@ class MadeWith:
 
     def __init__(self, given: Iterable[str], answers: Iterable[str], read: set[str]) -> None:
         trees = [tree for tree in map(tree_of, given) if tree is not None]
-        statements = [(name, ast.dump(one), one) for tree in trees for one in tree.body for name in _bound(one)]
+        statements = [(name, ast.dump(one), one) for tree in trees for one in tree.body for name in names(one)]
         inside = {name: names_loaded(one) for name, _, one in statements if isinstance(one, DEFINITIONS)}
         asked = {name for text in answers for name in bound_names(text)}
         modules = {name for name, _, one in statements if isinstance(one, (ast.Import, ast.ImportFrom))}  # see `policy`
@@ -41,7 +41,8 @@ class MadeWith:
         self._known = {text for _, text, _ in statements}
         for name, text, one in statements:
             if name in read:
-                self._needed.setdefault(text, set()).update(_closure(names_loaded(one), inside) & self._parts - {name})
+                needs = reachable(names_loaded(one), lambda part: inside.get(part, ()))
+                self._needed.setdefault(text, set()).update(needs & self._parts - {name})
 
     def flags(self, cells: Sequence[_Cell]) -> Iterator[str]:
         """For each part that a student's cell gives another value before it is used: where, which, and what for."""
@@ -56,17 +57,3 @@ class MadeWith:
                     changed.pop(name, None)
                 elif cell.kind == "student" and name in self._parts:
                     changed[name] = cell.id
-
-
-def _bound(statement: ast.stmt) -> set[str]:
-    return {name for name, _ in binding(ast.Module([statement], []))}
-
-
-def _closure(names: set[str], inside: dict[str, set[str]]) -> set[str]:
-    """The names, and those that functions of these names need."""
-    found, waiting = set(names), [*names]
-    while waiting:
-        new = inside.get(waiting.pop(), set()) - found
-        found |= new
-        waiting += new
-    return found

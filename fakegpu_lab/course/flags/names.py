@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from fakegpu_lab.course.cell_text.bindings import reachable
 from fakegpu_lab.course.cell_text.source import root_of
 from fakegpu_lab.course.flags import allowed, public
 
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
 
 _OF_LAB = ("fakegpu_lab.machine", "fakegpu_lab.enable", "fakegpu_lab.record")
 """Functions whose results are followed: ``lab.machine().devices[0]``."""
-_PASSED_ON = frozenset({"dict", "enumerate", "filter", "frozenset", "iter", "list", "map", "max", "min", "next"})
-_PASSED_ON |= {"reversed", "set", "sorted", "sum", "tuple", "zip"}
-"""Builtins whose results have the items of their arguments."""
 _NOTHING_NEW = frozenset({"type", "getattr", "vars", "super", "globals", "id"})
 _MAKERS = ("torch", "numpy", "fakegpu_lab")
 """Their functions return something new; those of other modules may return what they are given, and these here."""
@@ -204,7 +202,7 @@ class Names:
         if isinstance(node, ast.Call):
             if self.path(node.func) in _OF_LAB:
                 return f"{self.path(node.func)}()"
-            if isinstance(node.func, ast.Name) and node.func.id in _PASSED_ON:
+            if isinstance(node.func, ast.Name) and node.func.id in allowed.PASSED_ON:
                 return next((path for path in map(self.path, node.args) if "()" in path), "")
         if isinstance(node, ast.Subscript) and "()" in (path := self.path(node.value)):
             return path
@@ -226,14 +224,12 @@ class Names:
 
     def reached_from(self, node: ast.AST | None) -> set[str]:
         """The names by which an expression reaches what it stands for: ``model`` of ``[*model.parameters()][0]``."""
-        found = _names_in(node)
-        waiting = [*found]
-        while waiting:
+
+        def leads(name: str) -> set[str]:
             self._step()
-            new = self._leads.get(waiting.pop(), set()) - found
-            found |= new
-            waiting += new
-        return found
+            return self._leads.get(name, set())
+
+        return reachable(_names_in(node), leads)
 
     def is_own(self, node: ast.AST, parameters: frozenset[str], seen: dict[str, bool] | None = None) -> bool:
         """Whether the answer itself made what an expression stands for: a list, an object, a function of its own.
@@ -275,12 +271,7 @@ class Names:
 
     def may_be(self, method: str) -> set[str]:
         """The names that a method may have in the bodies of classes: with ``b = a`` there, `a` for `b`."""
-        found, waiting = {method}, [method]
-        while waiting:
-            new = self._aliases.get(waiting.pop(), set()) - found
-            found |= new
-            waiting += new
-        return found
+        return reachable([method], lambda name: self._aliases.get(name, ()))
 
     def is_class(self, node: ast.expr) -> bool:
         """Whether an expression is, or holds, a class: one of the notebook's own, or the type of something."""
@@ -368,7 +359,7 @@ class Names:
         elif path:
             passed_on = not _is_new(path)
         else:
-            passed_on = name in _PASSED_ON or not name
+            passed_on = name in allowed.PASSED_ON or not name
         return not passed_on or self._is_given_own(node, parameters, seen)
 
     def _is_given_own(self, call: ast.Call, parameters: frozenset[str], seen: dict[str, bool]) -> bool:
@@ -393,9 +384,9 @@ class Names:
 
 def _is_new(path: str) -> bool:
     """Whether what a library's function or class returns is new, and not what it is given."""
-    root, _, leaf = path.partition(".")[0], *path.rpartition(".")[1:]
+    is_class = path.rpartition(".")[2][:1].isupper()
     kept = path.startswith(_RETURN_GIVEN) and not path.startswith(_NEW_OF_THESE)
-    return root in _MAKERS and (leaf[:1].isupper() or not kept)
+    return path.partition(".")[0] in _MAKERS and (is_class or not kept)
 
 
 def names_loaded(node: ast.AST) -> set[str]:
@@ -421,7 +412,13 @@ def _names_in(node: ast.AST | None) -> set[str]:
         elif isinstance(one, ast.IfExp):
             waiting += [one.body, one.orelse]
         elif isinstance(one, ast.Call):
-            if isinstance(one.func, ast.Name) and one.func.id in (*_PASSED_ON, "type", "vars", "super", "getattr"):
+            if isinstance(one.func, ast.Name) and one.func.id in (
+                *allowed.PASSED_ON,
+                "type",
+                "vars",
+                "super",
+                "getattr",
+            ):
                 waiting += one.args
             elif isinstance(one.func, ast.Attribute) and one.func.attr in allowed.ITEMS_OF:
                 waiting.append(one.func.value)

@@ -91,6 +91,7 @@ class Policy:
         """Texts that a library may run, because they have been read; without spaces and line breaks."""
         self._statements: dict[str, set[str]] = {}
         self._builtins: set[str] = set()
+        """Builtins that functions in the lesson's cells and solutions call."""
         self._read = set(read)
         solved = [tree for tree in map(tree_of, solutions) if tree is not None]
         for tree in [*filter(None, map(tree_of, given)), *solved]:
@@ -538,7 +539,7 @@ class _Cell(ast.NodeVisitor):
     # what is called
 
     def _call(self, node: ast.Call) -> Iterator[str]:
-        path, name = self._names.path(node.func), getattr(node.func, "id", getattr(node.func, "attr", ""))
+        path, name = self._names.path(node.func), _last_name(node.func)
         named = {keyword.arg: keyword.value for keyword in node.keywords}
         if isinstance(node.func, ast.Name):
             magic = isinstance(self._parent, ast.Attribute) and self._parent.attr in commands.OF_SHELL
@@ -746,9 +747,7 @@ class _Cell(ast.NodeVisitor):
     def _is_shown(self, node: ast.Constant) -> bool:
         """Whether a text is only shown, not a format of anything: a comment in quotes, a printed line, a label."""
         calls = [one.func for one in self._around if isinstance(one, ast.Call)]
-        return isinstance(self._parent, ast.Expr) or any(
-            getattr(func, "id", getattr(func, "attr", "")) in allowed.SHOW for func in calls
-        )
+        return isinstance(self._parent, ast.Expr) or any(_last_name(func) in allowed.SHOW for func in calls)
 
     def _annotation(self, node: ast.expr | None) -> Iterator[str]:
         """An annotation that is a text: libraries evaluate it."""
@@ -859,8 +858,13 @@ def _is_of_isinstance(node: ast.AST, parent: ast.AST | None) -> bool:
     return isinstance(called, ast.Name) and called.id == "isinstance" and node in parent.args[1:]  # type: ignore[union-attr]
 
 
+def _last_name(func: ast.expr) -> str:
+    """How what is called is called: ``b`` of ``a.b(…)`` and of ``b(…)``."""
+    return str(getattr(func, "id", getattr(func, "attr", "")))
+
+
 def _writes(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in allowed.WRITERS
+    return isinstance(node, ast.Call) and _last_name(node.func) in allowed.WRITERS
 
 
 def _put_into(statement: ast.stmt) -> set[str]:
@@ -869,8 +873,7 @@ def _put_into(statement: ast.stmt) -> set[str]:
     for node in ast.walk(statement):
         if isinstance(node, ast.Call):
             targets += [keyword.value for keyword in node.keywords if keyword.arg in ("out", "file")]
-            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            targets += node.args[:1] if name in allowed.PUT_INTO_FIRST else []
+            targets += node.args[:1] if _last_name(node.func) in allowed.PUT_INTO_FIRST else []
             targets += [node.func.value] if isinstance(node.func, ast.Attribute) else []
         elif isinstance(getattr(node, "ctx", None), ast.Store):
             targets.append(node)

@@ -258,10 +258,10 @@ class Measures:
     """
 
     def __init__(self, modules: Iterable[str], report: Callable[[str], None]) -> None:
-        package, caller = str(Path(__file__).parents[2]), sys._getframe
+        caller = sys._getframe
 
         def refuse(owner: type, name: str) -> None:
-            if not caller(2).f_code.co_filename.startswith(package):
+            if not classified(caller(2).f_code.co_filename) & OURS:
                 report(f"tried to change the class {owner.__name__}")
                 raise AttributeError(f"{owner.__name__}.{name} cannot be changed here.")
 

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import yaml
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
 from fakegpu_lab.course import whole_file
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -82,11 +82,7 @@ class Acknowledged:
 
     def __init__(self, grades: Path) -> None:
         self.path = grades.with_name(grades.name + ".acknowledged.yaml")
-        try:
-            text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-            self.notes = _Notes.validate_python(yaml.safe_load(text) or {})
-        except (yaml.YAMLError, ValidationError, UnicodeDecodeError) as error:
-            raise FakeGpuError(f"{self.path} cannot be read: {str(error).splitlines()[0]}.") from None
+        self.notes = whole_file.kept(self.path, _Notes)
 
     def open(self, outcome: Outcome) -> list[Flag]:
         """The flags of a submission that nobody has looked at."""

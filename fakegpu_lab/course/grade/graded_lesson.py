@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ class GradedLesson(BaseModel):
         asked = _read_by([cell.source for cell in self.cells if cell.check])
         return Policy(self._given, self.read, self.allow, modules, answers, compared, asked)
 
-    @property
+    @cached_property
     def made_with(self) -> MadeWith:
         """What the lesson makes its values with."""
         return MadeWith(self._given, self._answers, self.read)

@@ -7,12 +7,12 @@ looks once a second how far the launches are, and raises `EndlessError` in one t
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.kernels.numba_cuda import threads
+from fakegpu_lab.user_code import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sized
@@ -36,18 +36,19 @@ class _Launch:
         self.ident = threading.get_ident()
         self.thread: threads.Thread | None = None
         self.began = self.seen = 0
-        self.since = 0.0
+        self.since = time.monotonic()
 
     def look(self) -> None:
         """End the launch if the thread of the kernel that ran at the last look has come nowhere."""
         thread, count, now = getattr(threads.here, "thread", None), len(self.accesses), time.monotonic()
-        if thread is not self.thread or count < self.began:
+        another = thread is not self.thread or count < self.began
+        if another:
             self.thread, self.began = thread, count
-        if thread is not self.thread or count != self.seen:
+        if another or count != self.seen:
             self.seen, self.since = count, now
         if count - self.began > MOST_ACCESSES or now - self.since > MOST_SECONDS:
             self.thread, self.began, self.since = None, count, now
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(EndlessError))
+            interrupts.raise_in(self.ident, EndlessError)
 
 
 _launches: list[_Launch] = []
@@ -70,7 +71,6 @@ def watched(accesses: Sized) -> Iterator[None]:
         _watchers[:] = [threading.Thread(target=_watch, name=__name__, daemon=True)]
         _watchers[0].start()
     launch = _Launch(accesses)
-    launch.since = time.monotonic()
     _launches.append(launch)
     _watching.set()
     try:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import ctypes
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -193,7 +192,7 @@ class Rank:
         """Have the rank's thread raise RankStopped at its next line of Python, unless that would be a bad moment."""
         thread = self.thread.ident if self.thread is not None else None
         if thread is not None and not interrupts.must_wait(sys._current_frames().get(thread)):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(RankStopped))
+            interrupts.raise_in(thread, RankStopped)
 
 
 class _Here(threading.local):

@@ -127,19 +127,19 @@ class _Runner:
         for function, size in self._remembered().items() if not own else ():
             if size != remembered.get(function):
                 function.cache_clear()
+        bound = bound_names(job["source"])
         if own:
             self.surroundings.keep()
             self.values.keep(job["source"], self.shell.user_ns)
             names = bound_names(job["source"], definitions_only=True)
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
-            for name in bound_names(job["source"]):
+            for name in bound:
                 self.helpers.pop(name, None)  # from here on, it is the cell's
         if new and left_behind.machine() is not machine and not job["any_gpus"]:
             left.append("the GPUs had been replaced while the exercise was recorded")
         tried = [self._observe_tried(one) for one in new]
-        bound = bound_names(job["source"])
-        hidden = (name for name, before in held.items() if id(self.shell.user_ns.get(name)) != before)
-        altered = [[0, name] for name in {*known.changed(), *(name for name in hidden if name not in bound)}]
+        hidden = {name for name, number in held.items() if id(self.shell.user_ns.get(name)) != number} - bound
+        altered = [[0, name] for name in sorted({*known.changed()} | hidden)]
         error = ran.error_before_exec or ran.error_in_exec
         about = {"restored": changed, "left": left, "altered": altered, "unreadable": _is_unreadable(error)}
         return {"tried": tried, "gpus": self._gpus(), **about}
