@@ -130,6 +130,8 @@ def _grade(request: Request, given: set[str]) -> int:
     if only and not kept.exists():
         raise FakeGpuError(f"--regrade {request.regrade}: there is nothing to regrade, because {kept} does not exist.")
     times = lateness.times(Path(request.times)) if request.times else {}
+    if roster:
+        roster.name(found)
     for one in found:
         if not one.timestamp:
             one.timestamp = roster.time_of(one.student, times) if roster else platforms.time_of(one.student, times)
@@ -189,7 +191,7 @@ def _grade(request: Request, given: set[str]) -> int:
         return 130
     at = {one.student: one.timestamp for one in found}
     outcomes = [one.model_copy(update={"timestamp": at[one.student]}) for one in outcomes]
-    outcomes = _write_files(request, graded, outcomes, found, summary, late, used, wanted)
+    outcomes = _write_files(request, graded, outcomes, found, summary, late, used, wanted, roster)
     _print_summary(console, graded, outcomes, out, summary, used)
     if roster:
         written = out.with_name(f"{out.stem}.{roster.platform}.csv")
@@ -262,6 +264,7 @@ def _write_files(
     late: Deadline,
     used: list[GradedLesson],
     wanted: dict[str, list[comments.Comment]],
+    roster: platforms.Roster | None,
 ) -> list[Outcome]:
     """Write everything; return the outcomes with the points that a person gave in nbgrader's formgrader.
 
@@ -277,7 +280,7 @@ def _write_files(
         print(f"This comment fits nobody: {one}")
     outcomes = [comments.added(outcome, wanted) for outcome in outcomes]
     looked_at = Acknowledged(Path(request.out))
-    tables.write(Path(request.out), graded, outcomes, late, looked_at)
+    tables.write(Path(request.out), graded, outcomes, late, looked_at, roster)
     links = [""] * len(outcomes)
     if request.feedback:
         written = pages.write(Path(request.feedback), graded.notebook, outcomes, found, late)

@@ -255,23 +255,28 @@ OTHER = LONG.replace("for row in rows:", "for row in reversed(rows):").replace(
 
 
 def test_answers_that_are_nearly_the_same_are_found_and_others_are_not() -> None:
-    found = similar.pairs(
-        three(), [answered("ada", [2], LONG), answered("ben", [2], RENAMED), answered("cy", [2], OTHER)]
+    made = [answered("ada", [2], LONG), answered("ben", [2], RENAMED), answered("cy", [2], OTHER)]
+    found = similar.groups(three(), made)
+    assert found == [similar.Group("e0", [("ada", LONG), ("ben", RENAMED)], 1.0)]
+    nearly = LONG.replace("* 2 + 1", "* 2 + 3")
+    more = [answered(f"dan{n}", [2], LONG.replace("+ 1", f"+ {n + 7}")) for n in range(2)]
+    together = similar.groups(three(), [answered("eve", [2], nearly), *more, *made])
+    assert [[who for who, _ in one.answers] for one in together] == [["ada", "ben", "dan0", "dan1", "eve"]], (
+        "six pairs and more were shown for a group of five"
     )
-    assert [(one.students, one.share) for one in found] == [(("ada", "ben"), 1.0)]
     page = pages.similar(three(), [answered("ada", [2], LONG), answered("ben", [2], RENAMED + "# <script>")])
     assert "This is no verdict" in page
-    assert "ada and ben" in page
+    assert "e0: ada, ben" in page
     assert "<script" not in page
 
 
 def test_what_is_short_common_or_given_is_not_shown() -> None:
-    assert similar.pairs(three(), [answered("ada", [2], "x = y.cuda()"), answered("ben", [2], "x = y.cuda()")]) == []
-    assert similar.pairs(three(), [answered(f"s{n}", [2], LONG) for n in range(9)]) == []
+    assert similar.groups(three(), [answered("ada", [2], "x = y.cuda()"), answered("ben", [2], "x = y.cuda()")]) == []
+    assert similar.groups(three(), [answered(f"s{n}", [2], LONG) for n in range(9)]) == []
     given = three()
     given.cells[0].source = LONG
-    assert similar.pairs(given, [answered("ada", [2], LONG), answered("ben", [2], LONG)]) == []
-    assert similar.pairs(three(), [answered("ada", [2], "def f(:"), answered("ben", [2], "def f(:")]) == []
+    assert similar.groups(given, [answered("ada", [2], LONG), answered("ben", [2], LONG)]) == []
+    assert similar.groups(three(), [answered("ada", [2], "def f(:"), answered("ben", [2], "def f(:")]) == []
 
 
 COMMENTS = """
@@ -338,6 +343,6 @@ def test_comments_are_on_the_student_s_page_and_in_moodle_s_file(
     assert "median 1, before what lateness costs" in page
     assert "This comment fits nobody: place: Hello" in capsys.readouterr().out
     moodle = (course.folder / "grades.moodle.csv").read_text(encoding="utf-8")
-    assert "Move: 1 of 3 (Read <b>lesson 1</b>.)" in moodle
+    assert "Move: 1 of 3 (Read &lt;b&gt;lesson 1&lt;/b&gt;.)" in moodle, "Moodle shows comments as HTML"
     assert "; 1 day late: −1" in moodle
     assert "There are none" in (course.folder / "similar.html").read_text(encoding="utf-8")

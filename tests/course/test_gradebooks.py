@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
 from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
-from fakegpu_lab.course.grade.outputs import lateness, platforms
+from fakegpu_lab.course.grade.outputs import lateness, platforms, tables
 from fakegpu_lab.course.grade.outputs.lateness import NEVER, Deadline, parse_time
+from fakegpu_lab.course.grade.submissions import Submission
 from fakegpu_lab.hardware.errors import FakeGpuError
 
 if TYPE_CHECKING:
@@ -109,6 +110,23 @@ def test_students_are_found_under_the_names_that_platforms_give_them(tmp_path: P
     table, told = written(tmp_path, "canvas", CANVAS, outcome(name, 7.5))
     assert told.unknown == []
     assert table[2][0] == "Lovelace, Ada"
+
+
+def test_students_of_canvas_have_their_logins_and_names(tmp_path: Path) -> None:
+    """Who handed in again was somebody else for extensions, comments and flags' notes: the file's name had changed."""
+    (tmp_path / "roster.csv").write_text(CANVAS, encoding="utf-8")
+    roster = platforms.Roster("canvas", tmp_path / "roster.csv")
+    found = [Submission(student=name) for name in ("lovelaceada_101", "ada (2)", "mallory", "x_102", "y_102")]
+    roster.name(found)
+    assert [one.student for one in found] == ["ada", "ada (2)", "mallory", "grace", "y_102"]
+    tables.write(tmp_path / "grades.csv", lesson(), [outcome("grace", 1.0), outcome("mallory", 1.0)], roster=roster)
+    with (tmp_path / "grades.csv").open(newline="", encoding="utf-8") as file:
+        rows = [(row["student_id"], row["last_name"], row["first_name"]) for row in csv.DictReader(file)]
+    assert rows == [("grace", "Hopper", "Grace"), ("mallory", "", "")]
+    (tmp_path / "roster.csv").write_text(WORKSHEET, encoding="utf-8")
+    moodle = platforms.Roster("moodle", tmp_path / "roster.csv")
+    assert moodle.person("Ada Lovelace_7001") == ("Ada Lovelace", "", "ada@uni.example")
+    assert moodle.person("nobody") == ("", "", "")
 
 
 def test_nobody_gets_the_grade_of_somebody_else(tmp_path: Path) -> None:

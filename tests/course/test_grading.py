@@ -364,6 +364,19 @@ def test_a_file_that_is_not_a_notebook_is_a_submission_too(tmp_path: Path) -> No
     assert named.problem == "tom.py is not a notebook"
 
 
+def test_who_hands_in_again_at_canvas_keeps_her_name(tmp_path: Path) -> None:
+    names = ["lovelaceada_LATE_4711_90210_two-1.ipynb", "hoppergrace_4712_90211_two.ipynb", "b_4713_90213_two.pdf"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"{}")
+    assert [one.student for one in collect(tmp_path, "two", "two")] == [
+        "b_4713_90213",
+        "hoppergrace_4712",
+        "lovelaceada_4711",
+    ]
+    (tmp_path / "hw_4712_90211_other.ipynb").write_bytes(b"{}")  # these are not Canvas's: two have the same number
+    assert "hw_4712_90211_other" in [one.student for one in collect(tmp_path, "two", "two")]
+
+
 def test_a_check_that_was_corrected_was_not_edited_by_a_student(tmp_path: Path) -> None:
     """Every student's page said so."""
     write_class(tmp_path)

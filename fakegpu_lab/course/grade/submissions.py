@@ -22,6 +22,8 @@ SECRET = "submission_secret.txt"
 MOST_FILES = 2000
 """In a zip that a student made."""
 _PLATFORM = re.compile(r"(_assignsubmission_file(_.*)?|_onlinetext(_.*)?)$")  # at the end of Moodle's folder names
+_CANVAS = re.compile(r"([^\W_]+)(_LATE)?_(\d+)_(\d+)_.+")
+"""``lovelaceada_LATE_4711_90210_notebook-1.ipynb``: the student, and the number of the file, which no other has."""
 
 
 class Submission(BaseModel):
@@ -192,6 +194,8 @@ def _grouped(tree: dict[str, bytes], assignment: str, notebook: str, pattern: st
     if len(entries) == 1 and pattern is None and _is_wrapper(entries[0], assignment):
         return _grouped(others | entries[0].files, assignment, notebook, None)
     found = [_submission(entry, assignment, notebook, pattern) for entry in entries]
+    if pattern is None:
+        _as_canvas_knows_them(found, entries, list(others))
     for name in others:
         _add_without_notebook(found, name, notebook, pattern)
     counts: dict[str, int] = {}
@@ -201,6 +205,14 @@ def _grouped(tree: dict[str, bytes], assignment: str, notebook: str, pattern: st
             one.notes.append(f"there is more than one submission of {one.student}")
             one.student = f"{one.student} ({count})"
     return found
+
+
+def _as_canvas_knows_them(found: list[Submission], entries: list[_Entry], others: list[str]) -> None:
+    """If all files have Canvas's names, call students by what stays the same when they hand in again."""
+    names = [_CANVAS.fullmatch(name) for name in (*(entry.name for entry in entries), *others)]
+    if all(names) and len({name[4] for name in names if name}) == len(names):
+        for one, name in zip(found, names, strict=False):
+            one.student = f"{name[1]}_{name[3]}" if name else one.student
 
 
 def _is_wrapper(entry: _Entry, assignment: str) -> bool:

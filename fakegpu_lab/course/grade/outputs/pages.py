@@ -170,8 +170,8 @@ def _distribution(scores: list[float], most: float) -> list[tuple[str, int]]:
 
 def similar(lesson: GradedLesson, outcomes: list[Outcome]) -> str:
     """Return the page of answers that are nearly the same."""
-    found = similar_answers.pairs(lesson, outcomes)
-    return _environment().get_template("similar.html").render(lesson=lesson.name, pairs=found)
+    found = similar_answers.groups(lesson, outcomes)
+    return _environment().get_template("similar.html").render(lesson=lesson.name, groups=found)
 
 
 def write(

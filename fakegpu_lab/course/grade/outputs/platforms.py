@@ -9,6 +9,7 @@ import of the gradebook (grade/import/csv) takes any columns, and asks which is 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
     from fakegpu_lab.course.grade.outcome import Outcome
     from fakegpu_lab.course.grade.outputs.lateness import Deadline
+    from fakegpu_lab.course.grade.submissions import Submission
 
 CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 """The columns that identify a student in Canvas; Root Account, where an institution has several, is kept."""
@@ -97,6 +99,10 @@ class Roster:
         """Whether it is Moodle's grading worksheet."""
         return "Identifier" in self.columns and _GRADE in self.columns
 
+    @property
+    def _identities(self) -> tuple[str, ...]:
+        return CANVAS[:4] if self.platform == "canvas" else (*MOODLE_IDENTITIES, "Full name")
+
     def _check_canvas(self) -> None:
         if not {"Student", "ID"} <= set(self.columns):
             raise FakeGpuError(
@@ -126,11 +132,10 @@ class Roster:
         FakeGpuError
             Moodle's time is in a language that is not English.
         """
-        columns = CANVAS[:4] if self.platform == "canvas" else (*MOODLE_IDENTITIES, "Full name")
-        rows = self.find(student, columns)
+        rows = self.find(student, self._identities)
         if len(rows) != 1:
             return time_of(student, times)
-        own = [when for name in columns if (when := times.get(rows[0].get(name, "").strip()))]
+        own = [when for name in self._identities if (when := times.get(rows[0].get(name, "").strip()))]
         told = rows[0].get(_SUBMITTED, "").strip()
         return own[0] if own else time_of(student, times) or ("" if told in ("", "-") else self._moodle_time(told))
 
@@ -144,6 +149,28 @@ class Roster:
                 f"--roster {self.path}: the time “{told}” cannot be read. Set your own language in Moodle to English, "
                 "and download the worksheet again."
             ) from None
+
+    def name(self, submissions: list[Submission]) -> None:
+        """Call each student as Canvas's roster does, if it has her once: by the login, or else by a number."""
+        used = {one.student for one in submissions}
+        for one in submissions if self.platform == "canvas" else ():
+            rows = self.find(one.student, self._identities)
+            names = [
+                name for column in ("SIS Login ID", "SIS User ID", "ID") for row in rows if (name := row.get(column))
+            ]
+            if len(rows) == 1 and names and names[0] not in used:
+                used.add(names[0])
+                one.student = names[0]
+
+    def person(self, student: str) -> tuple[str, str, str]:
+        """Last name, first name and email address; empty where the roster has none."""
+        rows = self.find(student, self._identities)
+        if len(rows) != 1:
+            return "", "", ""
+        row = rows[0]
+        last, _, first = row.get("Student", "").partition(", ")
+        last = row.get("Last name") or last or row.get("Full name", "")
+        return last, row.get("First name") or first, row.get("Email address", "")
 
     def find(self, student: str, columns: tuple[str, ...]) -> list[dict[str, str]]:
         """The rows of a student: those with exactly this name in one of the columns, else those whose number it has."""
@@ -215,10 +242,10 @@ def _is_maximum(column: str) -> bool:
 
 
 def _comment(outcome: Outcome, deadline: Deadline) -> str:
-    """The points of each exercise and what was written about it, for the student; and what lateness cost."""
+    """The points of each exercise and what was written about it, for the student; and what lateness cost; in HTML."""
     parts = [
-        f"{check.title or check.grade_id}: {check.points or 0:g} of {check.max_points:g}"
-        + (f" ({' '.join(check.comment.split())})" if check.comment else "")
+        f"{html.escape(check.title or check.grade_id, quote=False)}: {check.points or 0:g} of {check.max_points:g}"
+        + (f" ({html.escape(' '.join(check.comment.split()), quote=False)})" if check.comment else "")
         for check in outcome.checks
     ]
     penalty = deadline.lateness(outcome).penalty

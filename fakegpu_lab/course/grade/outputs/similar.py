@@ -10,6 +10,7 @@ import ast
 import builtins
 import difflib
 import itertools
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from fakegpu_lab.course.cell_text.source import bound_names, tree_of
@@ -26,13 +27,20 @@ COMMON = 0.25
 """The share of a class that may have written the same; what more have written is the obvious answer."""
 
 
-class Pair(NamedTuple):
-    """Two students' answers to an exercise, and the share of their parts that is equal, from 0 to 1."""
+class Group(NamedTuple):
+    """Students whose answers to an exercise are nearly the same.
+
+    Attributes
+    ----------
+    answers
+        Each student's name and answer, sorted by name.
+    share
+        The share of equal parts, from 0 to 1, of the two that are most alike.
+    """
 
     exercise: str
-    students: tuple[str, str]
+    answers: list[tuple[str, str]]
     share: float
-    sources: tuple[str, str]
 
 
 class _Plain(ast.NodeTransformer):
@@ -89,32 +97,45 @@ def _words(node: ast.AST) -> list[str]:
     return words
 
 
-def pairs(lesson: GradedLesson, outcomes: list[Outcome]) -> list[Pair]:
-    """The pairs of students whose answers are nearly the same, by exercise, the most similar first."""
+def groups(lesson: GradedLesson, outcomes: list[Outcome]) -> list[Group]:
+    """The students whose answers are nearly the same, by exercise, the most similar first. A student is in one group."""
     found = []
     for cell in lesson.cells:
         if cell.solution and cell.cell_type == "code":
-            found += _pairs(cell.grade_id, {parts(cell.visible), parts(cell.source)}, outcomes)
-    return sorted(found, key=lambda one: (-one.share, one.exercise, one.students))
+            found += _groups(cell.grade_id, {parts(cell.visible), parts(cell.source)}, outcomes)
+    return sorted(found, key=lambda one: (-one.share, one.exercise, one.answers))
 
 
-def _pairs(exercise: str, given: set[tuple[str, ...]], outcomes: list[Outcome]) -> list[Pair]:
+def _groups(exercise: str, given: set[tuple[str, ...]], outcomes: list[Outcome]) -> list[Group]:
     answers = [
         (outcome.student, cell.source, words)
         for outcome in outcomes
         for cell in outcome.cells
         if cell.id == exercise and len(words := parts(cell.source)) >= LEAST and words not in given
     ]
-    counts: dict[tuple[str, ...], int] = {}
-    for _, _, words in answers:
-        counts[words] = counts.get(words, 0) + 1
+    counts = Counter(words for _, _, words in answers)
     most = max(2, COMMON * len(outcomes))
     rare = [one for one in answers if counts[one[2]] <= most]
-    found = []
-    for (one, its, a), (other, theirs, b) in itertools.combinations(rare, 2):
-        if min(len(a), len(b)) < NEARLY * max(len(a), len(b)):
-            continue
-        matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
-        if matcher.quick_ratio() >= NEARLY and (share := matcher.ratio()) >= NEARLY:
-            found.append(Pair(exercise, (one, other), share, (its, theirs)))
-    return found
+    group = list(range(len(rare)))  # by answer
+    shares: dict[int, float] = {}  # by group
+    for (i, (_, _, a)), (j, (_, _, b)) in itertools.combinations(enumerate(rare), 2):
+        if share := _share(a, b):
+            joined, left = sorted((group[i], group[j]))
+            group = [joined if one == left else one for one in group]
+            shares[joined] = max(share, shares.get(joined, 0.0), shares.get(left, 0.0))
+    return [
+        Group(exercise, sorted(rare[i][:2] for i, one in enumerate(group) if one == number), share)
+        for number, share in shares.items()
+        if number in group
+    ]
+
+
+def _share(a: tuple[str, ...], b: tuple[str, ...]) -> float:
+    """The share of equal parts of two answers, if they are nearly the same; else zero."""
+    if min(len(a), len(b)) < NEARLY * max(len(a), len(b)):
+        return 0.0
+    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+    if matcher.quick_ratio() < NEARLY:
+        return 0.0
+    share = matcher.ratio()
+    return share if share >= NEARLY else 0.0

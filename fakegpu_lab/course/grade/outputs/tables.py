@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
     from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
     from fakegpu_lab.course.grade.outputs.lateness import Deadline
+    from fakegpu_lab.course.grade.outputs.platforms import Roster
 
 NBGRADER = (
     "assignment",
@@ -52,6 +53,7 @@ def write(
     outcomes: list[Outcome],
     deadline: Deadline = NEVER,
     looked_at: Acknowledged | None = None,
+    roster: Roster | None = None,
 ) -> None:
     """Write a row for every submission. The file is replaced whole, or not at all.
 
@@ -59,6 +61,8 @@ def write(
     ----------
     looked_at
         What a person has looked at; the other flags are in the column of flags.
+    roster
+        Who the students are.
     """
     looked_at = looked_at or Acknowledged(path)
     parts = [cell.grade_id for cell in checks(lesson, outcomes)]
@@ -68,10 +72,14 @@ def write(
         for outcome in outcomes:
             points = {check.grade_id: check.points for check in outcome.checks}
             late = deadline.lateness(outcome)
+            last, first, email = roster.person(outcome.student) if roster else ("", "", "")
             common = {
                 "assignment": lesson.name,
                 "timestamp": outcome.timestamp,
                 "student_id": outcome.student,
+                "last_name": last,
+                "first_name": first,
+                "email": email,
                 "raw_score": outcome.score,
                 "duedate": deadline.due.isoformat(" ") if deadline.due else "",
                 "late_submission_penalty": late.penalty,
