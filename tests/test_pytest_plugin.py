@@ -235,7 +235,9 @@ def test_a_suite_without_torch_does_not_wait_for_it(
     result.stdout.fnmatch_lines(["torch was imported: False"])
 
 
-@pytest.mark.parametrize("before", ["import pynvml", "import fakegpu_lab; fakegpu_lab.disable()"])
+@pytest.mark.parametrize(
+    "before", ["import pynvml", pytest.param("import fakegpu_lab; fakegpu_lab.disable()", marks=pytest.mark.long)]
+)
 def test_a_test_that_imports_torch_finds_the_machine(run: Callable[..., pytest.RunResult], before: str) -> None:
     text = f"""
         import sys

@@ -32,7 +32,7 @@ UNUSUAL = {
     + RIGHT.replace("return", "log.info('answer %s', k)\n    return"),
     "a warning": "import warnings\n" + RIGHT.replace("return", "warnings.warn('mine')\n    return"),
     "a placeholder that was left": "rows = ...\nrows = 3" + RIGHT,
-    "many commands": "!true\n" * 59 + RIGHT,
+    "many commands": "!true\nif torch is None:\n" + "    !true\n" * 58 + RIGHT,  # one runs: each takes a second
 }
 UNREADABLE = {
     "too many commands": "!e\n" * 400 + RIGHT,

@@ -59,7 +59,7 @@ def _rows(part: PartRecord) -> list[tuple[str, str]]:
     if part.met and part.earned >= part.points:
         return [("found", part.found)] if part.found and part.found not in part.what else []
     where = ": ".join(text for text in (part.line, part.code) if text)
-    rows = [("expected", part.expected), ("found", part.found), ("your line", where), ("hint", part.hint)]
+    rows = [("expected", part.expected), ("found", part.found), ("line", where), ("hint", part.hint)]
     return [(name, content) for name, content in rows if content]
 
 
@@ -122,7 +122,7 @@ def _part(part: PartRecord) -> str:
 def _table(rows: list[tuple[str, str]]) -> str:
     cells = "".join(
         f'<div style="color: {MUTED}">{name}</div><div style="overflow-wrap: anywhere">'
-        f"{_mono(content) if name == 'your line' else with_code(content)}</div>"
+        f"{_mono(content) if name == 'line' else with_code(content)}</div>"
         for name, content in rows
     )
     return (

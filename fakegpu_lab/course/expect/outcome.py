@@ -75,7 +75,7 @@ class Outcome:
     def __str__(self) -> str:
         """Write all of it, one item a line."""
         where = " ".join(place(self.line)).strip() if self.line else ""
-        rows = (("expected", self.expected), ("found", self.found), ("your line", where), ("hint", self.hint))
+        rows = (("expected", self.expected), ("found", self.found), ("line", where), ("hint", self.hint))
         lines = [f"  {name}: {text}" for name, text in rows if text and not self.met]
         return "\n".join([stated(self.what, self.met), *([f"  {self.message}"] if self.message else []), *lines])
 

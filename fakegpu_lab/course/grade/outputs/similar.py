@@ -98,7 +98,7 @@ def _words(node: ast.AST) -> list[str]:
 
 
 def groups(lesson: GradedLesson, outcomes: list[Outcome]) -> list[Group]:
-    """The students whose answers are nearly the same, by exercise, the most similar first. A student is in one group."""
+    """The students whose answers are nearly the same, by exercise, the most similar first. Nobody is in two of them."""
     found = []
     for cell in lesson.cells:
         if cell.solution and cell.cell_type == "code":
