@@ -62,6 +62,17 @@ def test_what_changes_nothing_does_not_count_as_used(combine):
     assert "mm" not in used_in(trace, kept)
 
 
+@pytest.mark.parametrize("idle", [lambda x: x * 1, lambda x: x / 1, lambda x: x + torch.zeros_like(x), lambda x: x - 0])
+def test_work_that_changes_nothing_is_work_for_show(idle):
+    """`(prices * 2).to("cuda") * 1` computed on the CPU, and "the arithmetic ran on the GPU" was met."""
+    a = torch.rand(8, 8)
+    with lab.record() as trace:
+        kept = idle(a.to("cuda"))
+    assert used_in(trace, kept) == []
+    with results.only_used([kept]):
+        assert [copy.kind for copy in trace.transfers] == ["h2d"], "the copy was needed"
+
+
 def test_what_the_host_reads_is_used():
     a = torch.rand(8, 8, device="cuda")
     with lab.record() as trace:

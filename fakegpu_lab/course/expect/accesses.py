@@ -158,7 +158,7 @@ def _lines(kernels: Sequence[Kernel], named: str, space: str) -> list[LineAccess
 def _none(kernels: Sequence[Kernel], named: str) -> str:
     """What to say where there is nothing to look at."""
     others = sorted({kernel.name for kernel in kernels})
-    wanted = f"no kernel named {named}" if named else "no kernel of your own"
+    wanted = f"no kernel named {named}" if named else "no kernel of your own" if others else "no kernel"
     return f"{wanted} was launched" + (f", only {', '.join(others[:4])}" if others else "")
 
 

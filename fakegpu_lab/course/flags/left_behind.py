@@ -163,6 +163,9 @@ class Surroundings:
                 for key in [key for key, hook in table.items() if _own(hook)]:
                     del table[key]
                     found.append("a hook on all modules or optimizers was in place")
+        if now.precision != kept.precision:  # without a word: to try TF32 is honest
+            torch.set_float32_matmul_precision(kept.precision[0])
+            torch.backends.cudnn.allow_tf32 = kept.precision[1]
         for name in now.environment:  # without a word: to look at what NCCL says is honest
             os.environ.pop(name, None)
         os.environ.update(kept.environment)
@@ -178,18 +181,20 @@ def _modes() -> tuple[int, int]:
 
 
 class Settings(NamedTuple):
-    """What the machine (see `gpus`) and torch are set to.
+    """What the machine (see `gpus`; and which one it is) and torch are set to.
 
     Default dtype and device, gradients, autocast by device; modes, and hooks on all modules, optimizers and tensors;
-    variables of the environment.
+    the precision of products and convolutions in float32; variables of the environment.
     """
 
     gpus: Any
+    machine: int
     dtype: Any
     device: Any
     gradients: bool
     autocast: dict[str, bool]
     hooks: Any
+    precision: tuple[str, bool]
     environment: dict[str, str]
 
     def changed(self) -> list[str]:
@@ -198,8 +203,8 @@ class Settings(NamedTuple):
         return [
             name
             for name, before, after in (
-                ("the GPUs", self[:1], now[:1]),
-                ("torch's settings", self[1:-1], now[1:-1]),
+                ("the GPUs", self[:2], now[:2]),
+                ("torch's settings", self[2:-1], now[2:-1]),
                 ("variables of the environment", self[-1:], now[-1:]),
             )
             if before != after
@@ -219,7 +224,9 @@ def settings() -> Settings:
     hooks = _modes(), torch._C._autograd._top_saved_tensors_default_hooks(True), [list(table) for table in tables]
     grad, device = torch.is_grad_enabled(), torch.get_default_device()
     variables = {name: value for name, value in os.environ.items() if name.startswith(_CHANGE_TIMES)}
-    return Settings(gpus(), torch.get_default_dtype(), device, grad, autocast, hooks, variables)
+    precision = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    numeric = torch.get_default_dtype(), device, grad, autocast
+    return Settings(gpus(), id(machine()), *numeric, hooks, precision, variables)
 
 
 def machine() -> Any:

@@ -5,7 +5,7 @@ graph may read. `used` finds the nodes on which some results depend. Within `onl
 whose results do not lead there. Launches outside of ops, such as those of a graph's replay, are never left out.
 
 A result of which nothing arrives does not count as used: one that is multiplied by 0, or added where that changes
-nothing.
+nothing. An op that changes nothing, such as a product with 1, does not, either: its result is that which it was given.
 """
 
 from __future__ import annotations
@@ -171,7 +171,12 @@ def _note(node: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], r
         if not on_device:
             _read_by_host.update(map(_node_of, read.values()))
         return
-    sources = set() if _carries_nothing(result) else _carried(name, args, result, read)
+    same = _unchanged(name, args, result)
+    if same is not None:
+        for buffer, _ in targets.values():
+            _made(buffer, _node_of(same))
+        return
+    sources = set() if _carries_nothing(result) else set(map(_node_of, read.values())) - {0}
     for buffer, replaced in targets.values():
         before = _node_of(buffer)
         if before and (before > node or not replaced):  # made within this op, or a part of it stays
@@ -194,17 +199,17 @@ def _carries_nothing(result: Any) -> bool:
     return bool(plain and values.dtype.is_floating_point and not values.any())
 
 
-def _carried(name: str, args: tuple[Any, ...], result: Any, read: dict[int, Buffer]) -> set[int]:
-    """The nodes whose results have arrived in an op's result: of two, one may have changed nothing."""
-    every = set(map(_node_of, read.values())) - {0}
-    if len(every) > 1 and name in _COMBINE and result.__class__ is FakeCudaTensor:
+def _unchanged(name: str, args: tuple[Any, ...], result: Any) -> Buffer | None:
+    """Where the argument is that an op's result equals."""
+    if name in _COMBINE and result.__class__ is FakeCudaTensor:
         values = result._inner
         for one in args:
             if one.__class__ is FakeCudaTensor and 0 < values.numel() <= _LARGEST and one.dtype is result.dtype:
                 same = one._inner
                 if same.device.type == "cpu" and same.shape == values.shape and torch.equal(same, values):
-                    return {_node_of(one._buffer)} - {0}
-    return every
+                    buffer: Buffer = one._buffer
+                    return buffer
+    return None
 
 
 def _node_of(buffer: Buffer) -> int:

@@ -254,6 +254,10 @@ def test_a_machine_that_changes_while_a_check_runs_is_named(process: Process) ->
     process.cell("import torch\ndef f(): lab.enable('h100')\ndef g(): torch.set_grad_enabled(False)")
     message = process.check("import fakegpu_lab as lab\nexpect.equal(f(), None)\nexpect.equal(g(), None)")
     assert message["altered"] == [[2, "the GPUs"], [3, "torch's settings"]]
+    process.cell("lab.enable('a100'); torch.set_grad_enabled(True)", "given")
+    process.cell("def f(): lab.reset()\ndef g(): torch.set_float32_matmul_precision('high')")
+    message = process.check("import fakegpu_lab as lab\nexpect.equal(f(), None)\nexpect.equal(g(), None)")
+    assert message["altered"] == [[2, "the GPUs"], [3, "torch's settings"]], "an equal machine has another clock"
     process.cell("lab.disable(); torch.set_grad_enabled(True)", "given")
     process.cell("torch.set_grad_enabled(False)")
     assert "gradients were left off" in process.check("expect.true(True)")["left"]
@@ -485,6 +489,9 @@ def test_torch_and_the_machine_are_as_the_lesson_left_them(process: Process) -> 
         "the lesson's choice"
     )
     process.cell("torch.set_default_dtype(torch.float32)", "given")
+    process.cell("torch.set_float32_matmul_precision('high')")
+    message = process.check("expect.equal(torch.get_float32_matmul_precision(), 'mine')")
+    assert (saw(message), message["left"]) == (["highest"], []), "trying TF32 is honest, and no exercise is faster by it"
 
 
 def test_what_an_answer_sets_before_the_first_cell_of_the_lesson_is_not_the_lesson_s_either(process: Process) -> None:
