@@ -77,6 +77,22 @@ def test_a_value_that_changes_in_place_is_named(make: Callable[[], Any], change:
     assert known.changed() == [], "what was found is forgotten"
 
 
+def test_attributes_of_an_object_of_the_lesson_s_are_looked_at() -> None:
+    """`max([photos], key=id).milliseconds = 0`: reading took no time, and 05's challenge gave 5 of 5 points."""
+    names: dict[str, Any] = {}
+    text = "class Photos:\n    def __init__(self): self.milliseconds, self.sizes = 3.5, [1]\n    def size(self): pass"
+    exec(compile(text, "<the lesson>", "exec"), names)
+    photos, known = names["Photos"](), InPlace(lambda file: file == "<the lesson>")
+    for change in (lambda: setattr(photos, "milliseconds", 0), lambda: photos.sizes.append(2)):
+        known.look(photos, "photos")
+        change()
+        assert known.changed() == ["photos"]
+    for other in (known, InPlace()):
+        other.look(photos, "photos")
+        photos.size()
+        assert other.changed() == []
+
+
 @pytest.mark.usefixtures("machine")
 def test_looking_takes_no_time_and_leaves_no_record() -> None:
     layer, known = nn.Linear(64, 64).cuda(), InPlace()

@@ -505,3 +505,80 @@ def test_names_that_lead_far_take_no_time() -> None:
     policy = Policy([LESSON])
     assert policy.flags("x = object()\n" + "x = x; x.append(1)\n" * 4000) == []
     assert policy.flags("torch.equal = lambda *a: True")
+
+
+HOLDERS = """import torch, functools, itertools, collections, contextlib
+from dataclasses import dataclass
+from torch import nn
+from torch.utils.data import DataLoader, Subset
+class Box:
+    def __init__(self, p):
+        self.p = p
+    def get(self):
+        return self.p
+    @property
+    def held(self):
+        return self.p
+    def __iter__(self):
+        yield self.p
+    def __getitem__(self, i):
+        return self.p
+@dataclass
+class Record:
+    q: object
+class Kept(list):
+    kind = torch.nn.Linear
+Pair = collections.namedtuple("Pair", "first second")
+def closure(a):
+    def inner():
+        return a
+    return inner
+def instead(function):
+    return torch.nn.Linear
+@instead
+def decorated():
+    pass
+"""
+LED_BACK = (
+    "([] + [given])[0]", "([given] * 1)[0]", "({'p': given} | {})['p']", "(lambda: given)()", "(lambda p=given: p)()",
+    "DataLoader(given).dataset", "Subset(given, [0]).dataset", "nn.Sequential(given)[0]", "nn.ModuleList([given])[0]",
+    "{}.setdefault('p', given)", "{}.get('p', given)", "{}.pop('p', given)", "[given].pop()", "[given].copy()[0]",
+    "Box(given).p", "Box(given).get()", "Box(given).held", "Box(given)[0]", "[*Box(given)][0]", "Record(given).q",
+    "closure(given)()", "(given or 1)", "(given if 1 else 2)", "(p := given)", "[p for p in [given]][0]",
+    "next(iter([given]))", "sum([[given]], [])[0]", "[*map(lambda p: p, [given])][0]", "(+given)",
+    "functools.partial(print, given).args[0]", "[*itertools.chain([given])][0]", "collections.deque([given])[0]",
+    "Kept([given])[0]", "Kept.kind", "Pair(given, 1).first", "decorated", "Box(torch.Tensor).p",
+    "contextlib.nullcontext(given).enter_result", "functools.reduce(lambda a, b: b, [given], 0)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("way", LED_BACK)
+def test_what_an_answer_was_given_is_not_its_own_by_a_detour(way: str) -> None:
+    """`([] + [photos])[0].milliseconds = 0.0`: reading took no time, without a flag."""
+    for text in (f"{way}.size_in_bytes = 0", f"held = {way}\n    held.size_in_bytes = 0"):
+        found = Policy().flags(f"{HOLDERS}def f(given):\n    {text}")
+        assert any("which the answer did not make" in flag for flag in found), (text, found)
+    assert (
+        Policy().flags(f"{HOLDERS}thing = Box(3)\nthing.p = 4\nnet = nn.Sequential(nn.Linear(2, 2))\nnet[0].name = 1")
+        == []
+    )
+    tied = "class Net(nn.Module):\n    def __init__(self, width):\n        self.head = nn.Linear(width, width)\n"
+    tied += "def f(width):\n    net = Net(width)\n    net.head.weight = 1"
+    assert Policy().flags(f"import torch.nn as nn\n{tied}") == []
+    linked = "class Node: pass\nnode = Node()\nfor _ in range(9):\n    node = node.next\nnode.value = 1"
+    assert "too" not in str(Policy().flags(linked))
+
+
+def test_other_writers_and_readers_by_name_are_flagged() -> None:
+    text = "import argparse\nput = argparse.ArgumentParser().add_argument('--elapsed')\nput(None, trace, 0)"
+    assert Policy().flags(text) == ["line 2 keeps what add_argument returns, which sets attributes by their names"]
+    log = "from rich.console import Console\nConsole().log('here', {})"
+    assert Policy().flags(log.format("style='red'")) == []
+    assert "log_locals" in str(Policy().flags(log.format("log_locals=True")))
+    caught = "import warnings\nwith warnings.catch_warnings(record=True) as w:\n    warnings.warn('x', stacklevel=2)\n"
+    for text in ("logging.getLogger('x').findCaller(False, 3)", "logging.info('x', stacklevel=3)", "w[0].lineno"):
+        assert Policy().flags(f"import logging\n{caught}{text}"), text
+    assert Policy().flags(caught) == []
+    for given in ("**{'_stack' + '_offset': 6}", "**{'_stack_offset': 6}", "**options"):
+        found = Policy().flags("options = {'_stack' + '_offset': 6}\n" + f"print({given})")
+        assert "name" in str(found), given

@@ -36,6 +36,8 @@ class Observation:
         The check's file name.
     tell
         Called with each message, in order.
+    is_lessons
+        Whether the code of a file is the lesson's own.
 
     Attributes
     ----------
@@ -44,7 +46,12 @@ class Observation:
     """
 
     def __init__(
-        self, names: dict[str, Any], attempt: Attempt | None, file: str, tell: Callable[[dict[str, Any]], None]
+        self,
+        names: dict[str, Any],
+        attempt: Attempt | None,
+        file: str,
+        tell: Callable[[dict[str, Any]], None],
+        is_lessons: Callable[[str], bool] = lambda file: False,
     ) -> None:
         numbers = itertools.count()
 
@@ -57,7 +64,7 @@ class Observation:
             lines = {line: place(line) for one in data.values() for line in _lines(one)}
             say({"saw": name, "at": at, "data": {key: encode(one) for key, one in data.items()}, "places": lines})
 
-        check = RunningCheck(attempt, file, observed=observed, keep=for_show.keep, used=InPlace())
+        check = RunningCheck(attempt, file, observed=observed, keep=for_show.keep, used=InPlace(is_lessons))
         self._check, self._say, self._names = check, say, names
         self._parts = itertools.count()
         self._stderr = io.StringIO()

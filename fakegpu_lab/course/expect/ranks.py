@@ -42,7 +42,10 @@ def collectives(*, rank: int = 0, trace: Run = None, at_most: int | None = None,
         limits.append(f"at most {at_most} operations")
     what = f"rank {rank} takes part in {', '.join(limits) or 'any operations'}"
     counted = ", ".join(f"{count} × {name}" for name, count in sorted(found.items())) or "no collective operation"
-    return report(said, met=met, what=what, found=counted, line=commonest_line(mine) if not met else "")
+    too_often = [one for one in mine if found[_operation(one)] > counts.get(_operation(one), found.total())]
+    others = [one for one in mine if _operation(one) not in counts]
+    line = commonest_line(too_often or others) if not met else ""
+    return report(said, met=met, what=what, found=counted, line=line)
 
 
 def _operation(record: Collective) -> str:

@@ -274,6 +274,9 @@ READERS = _words(
 PASSED_ON = _words("dict enumerate filter frozenset iter list map max min next reversed set sorted sum tuple zip")
 """Builtins whose results have the items of their arguments."""
 
+GIVES_BACK = _words("setdefault pop popleft popitem")
+"""Methods of containers that return what was put in, or a default."""
+
 ITEMS_OF = _words(
     """
     parameters named_parameters buffers named_buffers modules named_modules children named_children values items keys
@@ -302,7 +305,7 @@ ASKED = _words(
 FRAMES = _words(
     """
     _getframe f_back f_locals f_globals f_builtins f_code tb_frame tb_next gi_frame gi_code cr_frame cr_code
-    ag_frame co_code co_consts exc_info get_field
+    ag_frame co_code co_consts exc_info get_field lineno findCaller makeRecord
     """
 )
 SHELL = _words(

@@ -19,6 +19,10 @@ _MAKERS = ("torch", "numpy", "fakegpu_lab")
 """Their functions return something new; those of other modules may return what they are given, and these here."""
 _RETURN_GIVEN = ("torch.as_tensor", "torch.asarray", "torch.compile", "torch.jit.", "torch.nn.", "torch.utils.")
 _NEW_OF_THESE = ("torch.nn.functional.",)
+_HOLD_GIVEN = ("torch.utils.data.", "torch.optim.lr_scheduler.", "torch.optim.swa_utils.", "torch.nn.parallel.")
+_CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "DataParallel"})
+"""Classes of torch.nn whose objects, as all of `_HOLD_GIVEN`, hold what they are given."""
+_DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 MOST_STEPS = 1_000_000
 """From one expression to another, while the names of a submission are followed."""
@@ -74,6 +78,8 @@ class Names:
         self._leads: dict[str, set[str]] = {}
         self._attributes: dict[str, list[tuple[ast.expr, frozenset[str]]]] = {}
         self._made: set[str] = set()
+        self._fields: set[str] = set()
+        self._in_class: dict[str, list[ast.expr]] = {}
         self._returns: dict[str, list[tuple[ast.expr, frozenset[str]]]] = {}
         self.steps = 0
         """How many expressions have been followed."""
@@ -85,6 +91,8 @@ class Names:
 
     def learn(self, tree: ast.Module | None, *, own: bool = False) -> None:
         """Remember what a cell's names stand for; with `own`, it is an answer's, and what it makes is its own."""
+        classes = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)] if tree is not None else []
+        methods = {id(one) for found in classes for one in found.body}
         for node in ast.walk(tree) if tree is not None else ():
             if isinstance(node, ast.Import):
                 for alias in node.names:
@@ -102,17 +110,24 @@ class Names:
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 self.functions.add(node.name)
                 if own and not isinstance(node, ast.ClassDef):
-                    given = parameters_of(node, method=False)
+                    given = parameters_of(node, method=id(node) in methods)
                     found = [one.value for one in ast.walk(node) if isinstance(one, (ast.Return, ast.Yield))]
                     self._returns.setdefault(node.name, []).extend((one, given) for one in found if one is not None)
                 if isinstance(node, ast.ClassDef):
                     self.classes.add(node.name)
+                    self._fields |= {one.target.id for one in node.body if _is_field(one)}  # type: ignore[attr-defined]
+                    for target, value in (pair for inner in node.body if own for pair in _bindings(inner)):
+                        if isinstance(target, ast.Name):
+                            self._in_class.setdefault(target.id, []).append(value)
                     for target, value in (pair for one in ast.walk(node) for pair in _bindings(one)):
                         for one in ast.walk(target):
                             if isinstance(one, ast.Name):
                                 self._aliases.setdefault(one.id, set()).update(names_loaded(value))
-                if own:
+                if own and id(node) not in methods:
                     self._made.add(node.name)
+                    for decorator in node.decorator_list:
+                        if isinstance(decorator, ast.Name) and not self.path(decorator):
+                            self._bound.setdefault(node.name, []).append(ast.Call(decorator, [ast.Constant(0)], []))
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
                 self.private.add(node.attr)
             else:
@@ -231,43 +246,72 @@ class Names:
 
         return reachable(_names_in(node), leads)
 
-    def is_own(self, node: ast.AST, parameters: frozenset[str], seen: dict[str, bool] | None = None) -> bool:
+    def is_own(
+        self,
+        node: ast.AST,
+        parameters: frozenset[str],
+        seen: dict[str, bool] | None = None,
+        held: frozenset[str] = frozenset(),
+    ) -> bool:
         """Whether the answer itself made what an expression stands for: a list, an object, a function of its own.
 
         Parameters
         ----------
         parameters
             Those of the functions around the expression, without a method's first: what they are is not known.
+        held
+            The attributes, and `__getitem__` for an item, by which something is reached from it: if there are any, what
+            it holds must be the answer's own, too.
         """
         self._step()
         root, seen = root_of(node), {} if seen is None else seen
+        held = held.union(_held_in(node, root))
         if isinstance(root, ast.Name):
             if root.id in parameters:
                 return False
-            if root.id in self._made:
-                return True
-            if root.id not in seen:
-                seen[root.id] = False  # what leads to itself was made nowhere
-                bound = self._bound.get(root.id, [])
-                seen[root.id] = bool(bound) and all(
-                    self.is_own(one, parameters, seen) for one in [*bound, *self._held.get(root.id, ())]
+            key = ".".join((root.id, *sorted(held)))
+            if key not in seen:
+                seen[key] = False  # what leads to itself was made nowhere
+                bound, made = self._bound.get(root.id, []), root.id in self._made
+                seen[key] = (self._hold_own(held, parameters, seen) if made else bool(bound)) and all(
+                    self.is_own(one, parameters, seen, held) for one in [*bound, *self._held.get(root.id, ())]
                 )
-            return seen[root.id]
+            return seen[key]
         if isinstance(root, ast.Call):
-            return self._makes(root, parameters, seen)
+            return self._makes(root, parameters, seen, held)
+        parts: list[ast.expr] = []
         if isinstance(root, (ast.List, ast.Tuple, ast.Set)):
-            return all(self.is_own(one, parameters, seen) for one in root.elts)
-        if isinstance(root, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            return self.is_own(root.elt, parameters, seen)
-        if isinstance(root, ast.Dict):
-            return all(self.is_own(one, parameters, seen) for one in root.values)
-        if isinstance(root, ast.DictComp):
-            return self.is_own(root.value, parameters, seen)
-        if isinstance(root, ast.Starred):
-            return self.is_own(root.value, parameters, seen)
-        if isinstance(root, ast.IfExp):
-            return self.is_own(root.body, parameters, seen) and self.is_own(root.orelse, parameters, seen)
-        return isinstance(root, (ast.Constant, ast.Lambda, ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Compare))
+            parts = root.elts
+        elif isinstance(root, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            parts = [root.elt]
+        elif isinstance(root, ast.Dict):
+            parts = root.values
+        elif isinstance(root, (ast.DictComp, ast.Starred)):
+            parts = [root.value]
+        elif isinstance(root, ast.IfExp):
+            parts = [root.body, root.orelse]
+        elif isinstance(root, ast.BinOp):  # of two lists, a list with the items of both
+            parts = [root.left, root.right]
+        elif isinstance(root, ast.UnaryOp):
+            parts = [root.operand]
+        elif not isinstance(root, (ast.Constant, ast.Lambda, ast.JoinedStr, ast.Compare)):
+            return False
+        return all(self.is_own(one, parameters, seen, held) for one in parts)
+
+    def _hold_own(self, held: Iterable[str], parameters: frozenset[str], seen: dict[str, bool]) -> bool:
+        """Whether attributes, as far as classes of the notebook's have them, hold what the answer made."""
+        return all(
+            name not in self._fields
+            and (name not in self._returns or self._returned_own(name, parameters, seen, given=False))
+            and (name not in self._attributes or self.is_own_attribute(name))
+            and all(self.is_own(one, parameters, seen) for one in self._in_class.get(name, ()))
+            for name in held
+        )
+
+    def displays(self, node: ast.expr) -> list[ast.Dict]:
+        """The ``{…}`` that an expression is, or that its name is bound to."""
+        found = [node, *(self._bound.get(node.id, ()) if isinstance(node, ast.Name) else ())]
+        return [one for one in found if isinstance(one, ast.Dict)]
 
     def may_be(self, method: str) -> set[str]:
         """The names that a method may have in the bodies of classes: with ``b = a`` there, `a` for `b`."""
@@ -344,35 +388,56 @@ class Names:
         found = [self.texts(one, parameters, seen, part=part) for one in parts]
         return None if None in found else _as_far_as_read([text for texts in found for text in texts or ()])
 
-    def _makes(self, node: ast.Call, parameters: frozenset[str], seen: dict[str, bool]) -> bool:
+    def _makes(self, node: ast.Call, parameters: frozenset[str], seen: dict[str, bool], held: frozenset[str]) -> bool:
         """Whether a call makes something new: of a class or a function, not an accessor of what was there before."""
         func, path = node.func, self.path(node.func)
         name = func.id if isinstance(func, ast.Name) else ""
         if "()" in self.path(node) or name in parameters | _NOTHING_NEW:
             return False
-        if name in self._returns:
-            return self._returns_own(node, name, parameters, seen)
-        if isinstance(func, ast.Attribute) and not path:
-            passed_on = func.attr in allowed.ITEMS_OF
+        if path:
+            passed_on = not _is_new(path) or (bool(held) and _holds_given(path))
+            return not passed_on or self._is_given_own(node, parameters, seen)
+        if not self._hold_own(held, parameters, seen):
+            return False
+        if isinstance(func, ast.Lambda):
+            return self.is_own(func.body, parameters | parameters_of(func, method=False), seen)
+        if isinstance(func, ast.Attribute):
+            name = func.attr
             if not self.is_own(func.value, parameters, seen):
                 return False
-        elif path:
-            passed_on = not _is_new(path)
-        else:
-            passed_on = name in allowed.PASSED_ON or not name
+        if name in self._returns:
+            return self._returned_own(name, parameters, seen, given=self._is_given_own(node, parameters, seen))
+        if not name or not all(self._calls_own(one, parameters, seen) for one in self._bound.get(name, ())):
+            return False
+        passing = allowed.ITEMS_OF | allowed.GIVES_BACK if isinstance(func, ast.Attribute) else allowed.PASSED_ON
+        inherited = held - {*self._attributes, *self._returns, *self._in_class}
+        passed_on = name in passing or (isinstance(func, ast.Name) and bool(held) and held == inherited)
         return not passed_on or self._is_given_own(node, parameters, seen)
+
+    def _calls_own(self, function: ast.expr, parameters: frozenset[str], seen: dict[str, bool]) -> bool:
+        """Whether calling what is bound to a name gives what the answer made: of a closure, its inner function."""
+        made = function.func.id if isinstance(function, ast.Call) and isinstance(function.func, ast.Name) else ""
+        inner = [
+            one.id for one, _ in self._returns.get(made, ()) if isinstance(one, ast.Name) and one.id in self._returns
+        ]
+        return all(self._returned_own(one, parameters, seen, given=True) for one in inner)
 
     def _is_given_own(self, call: ast.Call, parameters: frozenset[str], seen: dict[str, bool]) -> bool:
         """Whether the answer made all that a call is given."""
         given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg != "key")]
         return all(self.is_own(one, parameters, seen) for one in given)
 
-    def _returns_own(self, call: ast.Call, name: str, parameters: frozenset[str], seen: dict[str, bool]) -> bool:
-        """Whether a function of the notebook's returns what the answer made: not what it is given, or has found."""
+    def _returned_own(self, name: str, parameters: frozenset[str], seen: dict[str, bool], *, given: bool) -> bool:
+        """Whether a function of the notebook's returns what the answer made: not what it was given, or has found.
+
+        Parameters
+        ----------
+        given
+            Whether the answer made what it was given.
+        """
         known = seen.get(f"{name}()")
         if known is None:
             seen[f"{name}()"] = True  # what it returns of itself is what it returns else
-            given = self._is_given_own(call, parameters, seen)
             known = seen[f"{name}()"] = all(
                 given
                 if isinstance(root := root_of(one), ast.Name) and root.id in inner
@@ -380,6 +445,25 @@ class Names:
                 for one, inner in self._returns[name]
             )
         return known
+
+
+def _held_in(node: ast.AST, root: ast.AST) -> set[str]:
+    """The attributes, and `__getitem__` for items, by which an expression leads from its root."""
+    held = set()
+    while node is not root and isinstance(node, (ast.Attribute, ast.Subscript)):
+        held.add(node.attr if isinstance(node, ast.Attribute) else "__getitem__")
+        node = node.value
+    return held
+
+
+def _is_field(node: ast.stmt) -> bool:
+    """Whether a statement in a class is a field, as dataclasses and named tuples have them."""
+    return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+
+
+def _holds_given(path: str) -> bool:
+    """Whether objects of a class of torch's hold what they are given."""
+    return path.startswith(_HOLD_GIVEN) or path.rpartition(".")[2] in _CONTAINERS
 
 
 def _is_new(path: str) -> bool:
@@ -409,6 +493,9 @@ def _names_in(node: ast.AST | None) -> set[str]:
             waiting += one.values
         elif isinstance(one, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
             waiting += [part.iter for part in one.generators]
+            waiting += [one.elt] if isinstance(one.elt, ast.Name) else []
+        elif isinstance(one, ast.BinOp) and any(isinstance(part, _DISPLAYS) for part in (one.left, one.right)):
+            waiting += [one.left, one.right]
         elif isinstance(one, ast.IfExp):
             waiting += [one.body, one.orelse]
         elif isinstance(one, ast.Call):

@@ -491,7 +491,9 @@ def test_torch_and_the_machine_are_as_the_lesson_left_them(process: Process) -> 
     process.cell("torch.set_default_dtype(torch.float32)", "given")
     process.cell("torch.set_float32_matmul_precision('high')")
     message = process.check("expect.equal(torch.get_float32_matmul_precision(), 'mine')")
-    assert (saw(message), message["left"]) == (["highest"], []), "trying TF32 is honest, and no exercise is faster by it"
+    assert (saw(message), message["left"]) == (["highest"], []), (
+        "trying TF32 is honest, and no exercise is faster by it"
+    )
 
 
 def test_what_an_answer_sets_before_the_first_cell_of_the_lesson_is_not_the_lesson_s_either(process: Process) -> None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.source import bound_names, transformed
 from fakegpu_lab.course.flags import files, given_values, left_behind, measured_memory, tampering
-from fakegpu_lab.course.flags.evaluated import OF_CHECKS
+from fakegpu_lab.course.flags.evaluated import OF_CHECKS, is_lessons
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, capture, drain, frames, start
 from fakegpu_lab.user_code.frames import steps, walk
@@ -110,7 +110,7 @@ class _Runner:
         if own:
             count, text = self.shell.execution_count, self.shell.transform_cell(job["source"])
             self.lesson.add(self.shell.compile.get_code_name(job["source"], text, count))
-        known = self._in_place()
+        known = self._in_place(self._is_lessons)
         held = dict[str, int]()  # not the values: the memory of one that is replaced is needed
         for name in self.read if not own else ():
             held[name] = id(self.shell.user_ns.get(name))
@@ -143,6 +143,9 @@ class _Runner:
         error = ran.error_before_exec or ran.error_in_exec
         about = {"restored": changed, "left": left, "altered": altered, "unreadable": _is_unreadable(error)}
         return {"tried": tried, "gpus": self._gpus(), **about}
+
+    def _is_lessons(self, file: str) -> bool:
+        return is_lessons(file, self.lesson)
 
     def _remembered(self) -> dict[Any, int]:
         """How many results the lesson's cached functions have: those of a student's cell may be others."""
@@ -184,7 +187,7 @@ class _Runner:
         self.names, self.before = names, dict(names)
         self.fixed = {name: names[name] for name in self.bound if name in names}
         self.made, self.statements, self.asked = set(self.read), itertools.count(1), job["given_by_solution"]
-        self.observation = self._observation(names, attempt, f"{OF_CHECKS}{job['id']}>", tell)
+        self.observation = self._observation(names, attempt, f"{OF_CHECKS}{job['id']}>", tell, self._is_lessons)
         self.memory.close()  # of a check that was interrupted
         self.memory = measured_memory.MeasuredMemory(self.lesson)
         return {"left": found, "restored": restored, "rebound": rebound, "has_value": False}
