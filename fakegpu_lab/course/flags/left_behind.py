@@ -237,9 +237,9 @@ def machine() -> Any:
 
 
 def gpus() -> Any:
-    """The machine's specification, its settings, and its cards' profiles; None without one."""
+    """The machine's specification, its settings, its cards' profiles and its host; None without one."""
     now = machine()
-    return None if now is None else (now.spec, now.compute, now.clock, [card.profile for card in now.cards])
+    return None if now is None else (now.spec, now.compute, now.clock, [card.profile for card in now.cards], now.host)
 
 
 def _name(gpus: Any) -> str:

@@ -356,6 +356,10 @@ def _tools() -> frozenset[str]:
     return frozenset(str(path) for folder in folders or () for path in Path(folder).glob("backends/nvidia/bin/ptxas*"))
 
 
+_TOLD = 2**16
+"""Bytes of what children have to report."""
+
+
 def watch(
     report: Callable[[str], None],
     hide: list[str],
@@ -365,8 +369,10 @@ def watch(
     threads: bool = True,
     lesson: Collection[str] = (),
     read: Collection[str] = (),
-) -> None:
+) -> Callable[[], None]:
     """Report, and mostly refuse, what an exercise never needs. This lasts until the process ends.
+
+    Returns what is called to report what was noticed in its children, such as the workers of a DataLoader.
 
     Parameters
     ----------
@@ -386,6 +392,7 @@ def watch(
         The texts that the policy has read: libraries may run these.
     """
     started = mmap.mmap(-1, 8)  # shared with every forked child
+    told = mmap.mmap(-1, _TOLD)  # by children: one after another, a line each
     state = {"quiet": False, "debugger": False}
     reported: set[str] = set()
     looks: dict[int, types.CodeType] = {}  # code of libraries that asks for its own frame
@@ -395,9 +402,16 @@ def watch(
     tools = _tools()
 
     def report_once(sentence: str) -> None:
-        if sentence not in reported and os.getpid() == pid:
-            reported.add(sentence)
+        if sentence in reported:
+            return
+        reported.add(sentence)
+        if os.getpid() == pid:
             report(sentence)
+        else:
+            line = f"{sentence}\n".encode()
+            at = told.find(b"\0", 0)
+            if at + len(line) < _TOLD:
+                told[at : at + len(line)] = line
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if state["quiet"]:
@@ -472,6 +486,12 @@ def watch(
     sys.addaudithook(hook)
     if sys.version_info < (3, 12):  # where Python has no audit event for it
         _report_threads(lambda: hook("_thread.start_new_thread", ()))
+
+    def of_children() -> None:
+        for line in told[: told.find(b"\0", 0)].decode("utf-8", "replace").splitlines():
+            report_once(f"{line}, in a process that it started")
+
+    return of_children
 
 
 def _report_threads(starts: Callable[[], None]) -> None:

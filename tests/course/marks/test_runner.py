@@ -243,6 +243,18 @@ def test_a_cell_that_is_no_python_says_so_and_one_that_claims_it_does_not(proces
         assert not process.cell(text)["unreadable"]
 
 
+def test_what_a_child_does_is_reported_too(process: Process) -> None:
+    """A DataLoader's worker read the check's frames, and ran texts, without a word."""
+    process.cell(
+        "from torch.utils.data import DataLoader, Dataset\nclass Rows(Dataset):\n    def __len__(self): return 2\n"
+        "    def __getitem__(self, index):\n        eval(compile('1 + 1', '<mine>', 'eval'))\n        return index"
+    )
+    assert not process.sandbox.flags
+    process.cell("found = [*DataLoader(Rows(), num_workers=1)]")
+    (flag,) = process.sandbox.flags
+    assert flag.endswith(", in a process that it started"), flag
+
+
 def test_what_a_check_draws_with_is_put_back(process: Process) -> None:
     process.cell("import secrets, random\nsecrets.randbelow = lambda n: 0\nrandom.SystemRandom = random.Random")
     restored = process.check("expect.true(True)")["restored"]

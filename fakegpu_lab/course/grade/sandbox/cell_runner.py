@@ -294,7 +294,7 @@ def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[s
     shared = (report, source, jobs, results, notes, threading.get_ident(), runner.outputs, in_force, streams)
     _thread.start_new_thread(_controlled, shared)
     files.watch_imports(notes.put, settings["folder"], settings["modules"])
-    tampering.watch(
+    of_children = tampering.watch(
         notes.put,
         settings["hide"],
         _STARTED * settings["limits"]["processes"],
@@ -312,12 +312,14 @@ def serve(report: Any, commands: int, settings: dict[str, Any], in_force: list[s
         if serial is None:
             continue  # not a job from the control thread
         try:
-            results.put((serial, _run(runner, job, results)))
+            results.put((serial, _run(runner, job, results, of_children)))
         except KeyboardInterrupt:  # between the cell's end and here
             results.put((serial, {}))
 
 
-def _run(runner: _Runner, job: dict[str, Any], results: queue.SimpleQueue[Any]) -> dict[str, Any]:
+def _run(
+    runner: _Runner, job: dict[str, Any], results: queue.SimpleQueue[Any], of_children: Callable[[], None]
+) -> dict[str, Any]:
     kept = runner.outputs
     sys.stdout, sys.stderr = Stream(kept, "stdout"), Stream(kept, "stderr")
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -337,6 +339,7 @@ def _run(runner: _Runner, job: dict[str, Any], results: queue.SimpleQueue[Any]) 
     except BaseException as error:  # SystemExit in one of IPython's threads, or a changed IPython
         kept.error(type(error).__name__, str(error), frames(error))
         result = {}
+    of_children()
     changed = runner.pristine.restore_builtins()
     result["restored"] = result.get("restored", []) + changed
     with contextlib.suppress(KeyboardInterrupt):
