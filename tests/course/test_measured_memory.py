@@ -87,3 +87,16 @@ def test_what_an_answer_takes_and_keeps_out_of_sight_counts_from_then_on(names: 
         found.append(memory.noticed())
     memory.close()
     assert found == [[], ["freed"], [], [], [], ["freed"]], "what the check sees is no secret"
+
+
+def test_a_machine_that_the_check_enables_is_looked_at_too(names: dict[str, Any]) -> None:
+    """In a check that began with another machine, an answer wiped its peak: 6 GiB were kept to."""
+    memory = MeasuredMemory({"<cell 2>"})
+    first = lab.machine().cards[0].allocator
+    lab.enable("a100:2")
+    memory.keep(list)
+    assert first.__class__ is CachingAllocator
+    exec(compile("resets()", "<check one>", "exec"), names)
+    assert memory.noticed() == ["reset"]
+    memory.close()
+    assert {card.allocator.__class__ for card in lab.machine().cards} == {CachingAllocator}

@@ -15,6 +15,7 @@ table = torch.arange(4)
 def reference(k): return k * k
 """
 FLAGGED = {
+    "memory that is taken from a tensor": "def f(p): p.untyped_storage().resize_(0)",
     "the seed that a check has drawn": "def f(): return torch.initial_seed()",
     "another name of a method": "class A:\n    def put(self, v): self.elapsed = v\n    place = put\nA.place(model, 1)",
     "a method in a pair": "class A:\n    def put(self, v): self.elapsed = v\n    def no(self): pass\n"

@@ -44,23 +44,41 @@ class MeasuredMemory:
     def __init__(self, lesson: set[str]) -> None:
         self._lesson = lesson
         self._freed, self._reset, self._collecting = 0, False, False
-        machine = left_behind.machine()
-        self._allocators = [card.allocator for card in machine.cards] if machine is not None else []
-        self._known = self._in_use()
-        self._held = dict(self._known)
-        for allocator in self._allocators:
-            allocator.__class__ = _Reporting
+        self._allocators: list[CachingAllocator] = []
+        self._known: dict[int, Block] = {}
+        self._held: dict[int, Block] = {}
+        self._watch()
         _watching[:] = [self]
         gc.callbacks.append(self._collects)
 
     def keep(self, reached: Callable[[], Iterable[torch.Tensor]]) -> None:
-        """Count what was taken since the last call, and is not `reached` from the check's names, as kept."""
+        """Count what was taken since the last call, and is not `reached` from the check's names, as kept.
+
+        If the check has enabled another machine since, its memory is looked at from here on.
+        """
+        machine = left_behind.machine()
+        if machine is not None and [card.allocator for card in machine.cards] != self._allocators:
+            self._release()
+            self._watch()
         known, self._known = self._known, self._in_use()
         new = {number: block for number, block in self._known.items() if known.get(number) is not block}
         if sum(block.size for block in new.values()) >= LEAST:
             buffers = (getattr(one, "_buffer", None) for one in reached())
             seen = {id(buffer.block) for buffer in buffers if buffer is not None}
             self._held.update((number, block) for number, block in new.items() if number not in seen)
+
+    def _watch(self) -> None:
+        """Look at the current machine's allocators."""
+        machine = left_behind.machine()
+        self._allocators = [card.allocator for card in machine.cards] if machine is not None else []
+        self._known = self._in_use()
+        self._held = dict(self._known)
+        for allocator in self._allocators:
+            allocator.__class__ = _Reporting
+
+    def _release(self) -> None:
+        for allocator in self._allocators:
+            allocator.__class__ = CachingAllocator
 
     def _in_use(self) -> dict[int, Block]:
         return {id(block): block for allocator in self._allocators for block in allocator.blocks_in_use()}
@@ -73,8 +91,7 @@ class MeasuredMemory:
 
     def close(self) -> None:
         """Let the allocators be as they were."""
-        for allocator in self._allocators:
-            allocator.__class__ = CachingAllocator
+        self._release()
         _watching.clear()
         if self._collects in gc.callbacks:
             gc.callbacks.remove(self._collects)

@@ -639,6 +639,8 @@ class _Cell(ast.NodeVisitor):
         ):
             yield self._change(func.value)
             yield f"changes {ast.unparse(func.value)}" if "()" in self._names.path(func.value) else ""
+        if name == "resize_" and name not in self._policy.called and "storage" in ast.unparse(func):
+            yield "frees the memory of a tensor (resize_)"
         if in_place and path and node.args:  # a module's function: torch.nn.init.zeros_(weight)
             yield self._change(node.args[0])
         if "out" in named:
