@@ -171,6 +171,19 @@ def join() -> int:
     return dist.get_rank()
 
 
+def test_what_an_answer_runs_is_not_what_the_check_ran() -> None:
+    """An answer that called `expect.run(list)` was measured by that: the host waited not at all."""
+
+    def answer() -> float:
+        found = float(torch.ones(2, device="cuda").sum().item())
+        expect.run(list)
+        return found
+
+    text = "expect.run(answer)\nanswer()\nexpect.no_sync_in()"
+    record = checking.run(text, {"answer": answer, "expect": expect}, "first").record
+    assert [part.met for part in record.parts] == [False], record
+
+
 def test_ranks() -> None:
     def summed() -> dict[str, torch.Tensor]:
         x = torch.full((3,), float(join()), device="cuda")

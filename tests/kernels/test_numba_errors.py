@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import fakegpu_lab as lab
-from fakegpu_lab.kernels.numba_cuda import endless
+from fakegpu_lab.kernels.numba_cuda import endless, threads
 
 pytest.importorskip("numba", reason="the extra `numba` is not installed")
 pytest.importorskip("greenlet", reason="the extra `numba` is not installed")
@@ -269,6 +269,22 @@ def test_a_loop_without_end_ends_the_launch(kernel, limit, monkeypatch):
     x = ones(2)
     many_rounds[1, 2](x)  # longer than the first look, and it ends
     assert x.tolist() == [400.0, 401.0]
+
+
+@cuda.jit
+def halves_without_end(x):
+    half = 1
+    while half >= 0:
+        cuda.syncthreads()
+        half //= 2
+    x[0] = half
+
+
+def test_a_loop_without_end_that_has_a_barrier_ends_the_launch(monkeypatch):
+    """A student waited 240 s: each barrier gives the turn to another thread."""
+    monkeypatch.setattr(threads, "MOST_ROUNDS", 1000)
+    with pytest.raises(lab.FakeGpuError, match=r"Thread 0 of block \(0, 0, 0\) never ends: it is at .*:\d+"):
+        halves_without_end[1, 2](ones(2))
 
 
 def test_threads_that_access_nothing_have_their_time_each(monkeypatch):

@@ -240,7 +240,9 @@ class Launch:
                 except threads.StuckError as stuck:
                     raise messages.stuck(stuck) from None
                 except endless.EndlessError as error:
-                    raise messages.endless(error, threads.here.thread, index) from None
+                    raise messages.endless(messages.line_of(error), threads.here.thread, index) from None
+                except threads.NeverEndsError as error:
+                    raise messages.endless(error.line, error.thread, index) from None
                 except (ArithmeticError, AssertionError, ValueError) as error:
                     messages.raised(error)
                     raise

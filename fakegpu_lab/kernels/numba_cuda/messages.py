@@ -180,10 +180,14 @@ def stuck(error: StuckError) -> BarrierError:
     )
 
 
-def endless(error: Exception, thread: Thread, block: Sequence[int]) -> FakeGpuError:
-    """Where a thread is that does not end."""
+def line_of(error: Exception) -> tuple[str, int]:
+    """The kernel's line on which an error was raised."""
     lines = [(step.tb_frame.f_code.co_filename, step.tb_lineno) for step in steps(error.__traceback__)]
-    line = next((one for one in reversed(lines) if kind(one[0]) & OWN), ("", 0))
+    return next((one for one in reversed(lines) if kind(one[0]) & OWN), ("", 0))
+
+
+def endless(line: tuple[str, int], thread: Thread, block: Sequence[int]) -> FakeGpuError:
+    """Where a thread is that does not end."""
     return EndlessLoopError(
         f"Thread {thread.number} of block {_place(block)} never ends: it is at {_at(line)}. A card hangs "
         "here. Does the loop around this line end: does each round change what its condition asks?"

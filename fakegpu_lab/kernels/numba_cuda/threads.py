@@ -135,6 +135,19 @@ def spin() -> None:
     here.hub.switch()
 
 
+MOST_ROUNDS = 50_000
+"""So often the threads of a block wait for each other, at most: with 256 of them, that takes a quarter of a minute."""
+
+
+class NeverEndsError(Exception):
+    """The threads of a block wait for each other again and again; it has one of them."""
+
+    def __init__(self, thread: Thread) -> None:
+        assert thread.waiting is not None
+        super().__init__()
+        self.thread, self.line = thread, thread.waiting.line
+
+
 def run_block(
     number: int,
     index: tuple[int, int, int],
@@ -143,12 +156,12 @@ def run_block(
     notes: AccessNotes,
     segments: Segments,
 ) -> None:
-    """Run the threads of the block with that number; raises what a thread raises, or `StuckError`."""
+    """Run the threads of the block with that number; raises what a thread raises, `StuckError` or `NeverEndsError`."""
     block_index.set(index)
     threads = here.threads = [Thread(i, place, program) for i, place in enumerate(indices)]
     here.hub = greenlets.getcurrent()
     codes, rows = notes.codes, segments.rows
-    ready, epoch, spins = threads, 0, 0
+    ready, epoch, spins, rounds = threads, 0, 0, 0
     while ready:
         for thread in ready:
             here.thread = thread
@@ -160,6 +173,9 @@ def run_block(
         ready = [thread for thread in threads if thread.spinning]
         for thread in ready:
             thread.spinning = False
+        rounds += 1
+        if rounds > MOST_ROUNDS and (waiting := [thread for thread in threads if thread.waiting is not None]):
+            raise NeverEndsError(waiting[0])
         answered = _answer_warps(threads)
         if not answered and not ready:
             answered = _pass_barrier(threads, index)
