@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ def test_a_value_cannot_say_of_itself_that_it_is_equal() -> None:
     assert expect.equal(2.0, 2)
     assert expect.equal(np.int64(2), 2)
     assert expect.equal(np.float64(0.5), 0.5)
+    assert expect.close([Fraction(3, 7), Fraction(0, 1)], [3 / 7, 0.0])
 
 
 def test_a_number_of_numpys_is_compared_in_its_own_precision() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.flags.tampering import installed
@@ -169,6 +170,8 @@ def _seen(thing: Any, depth: int, *, values: bool) -> Any:
     kind = type(thing)
     if kind in PLAIN:
         return thing
+    if kind is Fraction:
+        return float(thing)
     plain: Any
     for plain in (int, float, str, bytes):
         if issubclass(kind, plain):  # of a library; one of the notebook's own could say anything of itself
