@@ -72,5 +72,9 @@ def test_a_module_is_read_as_python_decodes_it() -> None:
     hidden = "# coding: utf-7\n+AGkAbQBwAG8AcgB0ACAAYwB0AHkAcABlAHM-\n"  # import ctypes
     found = _suspicious_files(Policy(), {"helper.py": hidden.encode()})
     assert found == {"helper.py: is written in utf-7", "helper.py: line 2 imports ctypes"}
+    hiding = {"photos/__init__.py": b"x = 1"}
+    assert _suspicious_files(Policy(), hiding, {"photos"}) == {
+        "photos/__init__.py: takes the place of the module photos"
+    }
     assert _suspicious_files(Policy(), {"helper.py": b"# coding: no-such\n"}) == {"helper.py: cannot be decoded"}
     assert _suspicious_files(Policy(), {"helper.py": "# coding: utf-8\nx = 'é'\n".encode()}) == set()

@@ -29,7 +29,7 @@ from fakegpu_lab.formatting.printable import encodable
 from fakegpu_lab.formatting.units import several
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from fakegpu_lab.course.flags.policy import Policy
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson
@@ -209,7 +209,10 @@ def _read(
 ) -> tuple[Policy, set[str]]:
     """The policy that has read a submission, and what it finds in files and cells; `failed` as for `_suspicious`."""
     policy = lesson.policy([path.removesuffix(".py") for path in submission.files if path.endswith(".py")])
-    found = _suspicious_files(policy, {path: text for path, text in brought.items() if path not in lesson.files})
+    modules = {path.removesuffix(".py") for path in lesson.files if path.endswith(".py")}
+    found = _suspicious_files(
+        policy, {path: text for path, text in brought.items() if path not in lesson.files}, modules
+    )
     found |= set(lesson.made_with.flags(repaired.cells))
     return policy, found | _suspicious(policy, repaired, lesson.read_by, failed)
 
@@ -269,8 +272,11 @@ def _second(cell: repair.Cell, repaired: repair.Repaired) -> Iterator[str]:
     yield f"answers {exercise} in another cell"
 
 
-def _suspicious_files(policy: Policy, files: dict[str, bytes]) -> set[str]:
-    """What is suspicious in files that were handed in: what the policy finds, and what hides a module of Python's."""
+def _suspicious_files(policy: Policy, files: dict[str, bytes], lessons: Collection[str] = ()) -> set[str]:
+    """What is suspicious in files that were handed in: what the policy finds, and what hides a module.
+
+    One of the lesson's is hidden by a folder of the same name.
+    """
     found = {f"{path}: brings compiled code" for path in files if path.lower().endswith(COMPILED)}
     modules = {path: _decoded(text) for path, text in files.items() if path.endswith(".py")}
     for path, (source, _) in [*modules.items()] * 2:  # twice: one may import another
@@ -278,7 +284,7 @@ def _suspicious_files(policy: Policy, files: dict[str, bytes]) -> set[str]:
     for path, (source, encoding) in modules.items():
         found |= {f"{path}: {what}" for what in _flags_of_file(policy, source, encoding)}
         name = PurePosixPath(path).parts[0].removesuffix(".py")
-        if name in sys.stdlib_module_names or find_spec(name) is not None:
+        if name in sys.stdlib_module_names or name in lessons or find_spec(name) is not None:
             found.add(f"{path}: takes the place of the module {name}")
     return found
 
