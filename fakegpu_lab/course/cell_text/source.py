@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import re
 import symtable
 from types import SimpleNamespace
@@ -101,6 +102,7 @@ def argument(magic: str, line: str) -> str:
         return ""  # IPython runs nothing of such a line
 
 
+@functools.lru_cache(maxsize=1000)  # the lesson's own cells are in every notebook of a class
 def transformed(text: str) -> str:
     """Return a text with calls in the place of magics and shell commands.
 
@@ -147,12 +149,17 @@ def bound_names(source: str, *, definitions_only: bool = False) -> set[str]:
 
     A cell that cannot be parsed binds none.
     """
+    return set(_bound_names(source, definitions_only))
+
+
+@functools.lru_cache(maxsize=1000)
+def _bound_names(source: str, definitions_only: bool) -> frozenset[str]:
     try:
         body = ast.parse(code_of(source)).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
+        return frozenset()
     kinds = (ast.Import, ast.ImportFrom, *bindings.DEFINITIONS) if definitions_only else ast.stmt
-    return {name for node in body if isinstance(node, kinds) for name in bindings.names(node)}
+    return frozenset(name for node in body if isinstance(node, kinds) for name in bindings.names(node))
 
 
 def tree_of(source: str, *, module: bool = False) -> ast.Module | None:
@@ -261,6 +268,7 @@ class _AsGenerators(ast.NodeTransformer):
         return ast.GeneratorExp(ast.Tuple([node.key, node.value], ast.Load()), node.generators)
 
 
+@functools.lru_cache(maxsize=1000)
 def _table(source: str) -> symtable.SymbolTable | None:
     tree = tree_of(source)
     try:

@@ -155,6 +155,7 @@ class Sandbox:
         home = str(self.folder)
         environment |= {"HOME": home, "USERPROFILE": home, "TMPDIR": home, "TEMP": home, "TMP": home}
         environment |= {"IPYTHONDIR": str(self.folder / ".ipython"), "PYTHONNOUSERSITE": "1", "PYTHONHASHSEED": "0"}
+        environment |= {"MALLOC_ARENA_MAX": "1"}  # with a heap for each rank's thread, a lesson takes 50 MiB more
         environment |= {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "PLOTLY_RENDERER": "plotly_mimetype"}
         environment |= {"NBGRADER_EXECUTION": "autograde", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
         environment |= {"TORCHINDUCTOR_CACHE_DIR": str(self.folder / ".inductor")}  # hidden files are not handed in
