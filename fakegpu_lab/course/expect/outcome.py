@@ -81,7 +81,7 @@ class Outcome:
 
 
 _ONE = r"(?:`[^`]+`|it|value \d+|the \w+)"
-_IS = re.compile(rf"((?:(?:all|every parameter) of )?{_ONE}(?: and {_ONE})*) (?:(?:is|are)( not)?|has|runs)\b")
+_IS = re.compile(rf"((?:(?:all|every parameter) of )?{_ONE}(?: and {_ONE})*) (?:(is|are|has)( not)?|runs)\b")
 
 
 def stated(what: str, met: bool) -> str:
@@ -91,14 +91,14 @@ def stated(what: str, met: bool) -> str:
     ('`total` is 3.0', '`total` should be 3.0', '`x` and `y` should not be alike')
     >>> stated("the tensor has the shape (2,)", False), stated("your code calls `mm`", False)
     ('the tensor should have the shape (2,)', 'your code calls `mm`')
-    >>> stated("`f(4)` runs without an error", False)
-    '`f(4)` should run without an error'
+    >>> stated("`f(4)` runs without an error", False), stated("`x` has not changed", False)
+    ('`f(4)` should run without an error', '`x` should not have changed')
     """
     found = None if met else _IS.match(what)
     if found is None:
         return what
-    verb = {"has": "have", "runs": "run"}.get(found[0].rpartition(" ")[2], "be")
-    return f"{found[1]} should{found[2] or ''} {verb}{what[found.end() :]}"
+    verb = {"has": "have", None: "run"}.get(found[2], "be")
+    return f"{found[1]} should{found[3] or ''} {verb}{what[found.end() :]}"
 
 
 class Unmet(AssertionError):  # noqa: N818 - reads as in a sentence
