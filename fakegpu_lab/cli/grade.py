@@ -280,7 +280,8 @@ def _write_files(
         print(f"This comment fits nobody: {one}")
     outcomes = [comments.added(outcome, wanted) for outcome in outcomes]
     looked_at = Acknowledged(Path(request.out))
-    tables.write(Path(request.out), graded, outcomes, late, looked_at, roster)
+    people = {"person": roster.person} if roster else {}
+    tables.write(Path(request.out), graded, outcomes, late, looked_at, **people)
     links = [""] * len(outcomes)
     if request.feedback:
         written = pages.write(Path(request.feedback), graded.notebook, outcomes, found, late)

@@ -119,7 +119,9 @@ def test_students_of_canvas_have_their_logins_and_names(tmp_path: Path) -> None:
     found = [Submission(student=name) for name in ("lovelaceada_101", "ada (2)", "mallory", "x_102", "y_102")]
     roster.name(found)
     assert [one.student for one in found] == ["ada", "ada (2)", "mallory", "grace", "y_102"]
-    tables.write(tmp_path / "grades.csv", lesson(), [outcome("grace", 1.0), outcome("mallory", 1.0)], roster=roster)
+    tables.write(
+        tmp_path / "grades.csv", lesson(), [outcome("grace", 1.0), outcome("mallory", 1.0)], person=roster.person
+    )
     with (tmp_path / "grades.csv").open(newline="", encoding="utf-8") as file:
         rows = [(row["student_id"], row["last_name"], row["first_name"]) for row in csv.DictReader(file)]
     assert rows == [("grace", "Hopper", "Grace"), ("mallory", "", "")]

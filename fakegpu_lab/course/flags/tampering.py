@@ -394,7 +394,7 @@ def watch(
     started = mmap.mmap(-1, 8)  # shared with every forked child
     told = mmap.mmap(-1, _TOLD)  # by children: one after another, a line each
     state = {"quiet": False, "debugger": False}
-    reported: set[str] = set()
+    reported: set[tuple[str, bool]] = set()  # sentences, and whether they are of a child
     looks: dict[int, types.CodeType] = {}  # code of libraries that asks for its own frame
     hidden = tuple(os.path.realpath(path) for path in hide)
     pid = os.getpid()
@@ -402,10 +402,11 @@ def watch(
     tools = _tools()
 
     def report_once(sentence: str) -> None:
-        if sentence in reported:
+        child = os.getpid() != pid
+        if (sentence, child) in reported:
             return
-        reported.add(sentence)
-        if os.getpid() == pid:
+        reported.add((sentence, child))
+        if not child:
             report(sentence)
         else:
             line = f"{sentence}\n".encode()

@@ -15,12 +15,12 @@ from fakegpu_lab.course.grade.outputs.lateness import NEVER
 from fakegpu_lab.formatting.printable import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from fakegpu_lab.course.grade.graded_lesson import GradedLesson, LessonCell
     from fakegpu_lab.course.grade.outcome import CheckOutcome, Outcome
     from fakegpu_lab.course.grade.outputs.lateness import Deadline
-    from fakegpu_lab.course.grade.outputs.platforms import Roster
 
 NBGRADER = (
     "assignment",
@@ -53,7 +53,7 @@ def write(
     outcomes: list[Outcome],
     deadline: Deadline = NEVER,
     looked_at: Acknowledged | None = None,
-    roster: Roster | None = None,
+    person: Callable[[str], tuple[str, str, str]] = lambda student: ("", "", ""),
 ) -> None:
     """Write a row for every submission. The file is replaced whole, or not at all.
 
@@ -61,8 +61,8 @@ def write(
     ----------
     looked_at
         What a person has looked at; the other flags are in the column of flags.
-    roster
-        Who the students are.
+    person
+        The last name, first name and email address of a student.
     """
     looked_at = looked_at or Acknowledged(path)
     parts = [cell.grade_id for cell in checks(lesson, outcomes)]
@@ -72,7 +72,7 @@ def write(
         for outcome in outcomes:
             points = {check.grade_id: check.points for check in outcome.checks}
             late = deadline.lateness(outcome)
-            last, first, email = roster.person(outcome.student) if roster else ("", "", "")
+            last, first, email = person(outcome.student)
             common = {
                 "assignment": lesson.name,
                 "timestamp": outcome.timestamp,
