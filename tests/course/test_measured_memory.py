@@ -93,10 +93,13 @@ def test_a_machine_that_the_check_enables_is_looked_at_too(names: dict[str, Any]
     """In a check that began with another machine, an answer wiped its peak: 6 GiB were kept to."""
     memory = MeasuredMemory({"<cell 2>"})
     first = lab.machine().cards[0].allocator
-    lab.enable("a100:2")
-    memory.keep(list)
+    exec(compile("import fakegpu_lab as lab\nlab.enable('a100:2')", "<check one>", "exec"), names)
+    assert memory.noticed() == [], "the check's own"
     assert first.__class__ is CachingAllocator
     exec(compile("resets()", "<check one>", "exec"), names)
     assert memory.noticed() == ["reset"]
+    exec(compile("def replaces(): import fakegpu_lab as lab; lab.reset()", "<cell 3>", "exec"), names)
+    exec(compile("replaces()", "<check one>", "exec"), names)
+    assert memory.noticed() == ["replaced"], "an equal machine has another clock"
     memory.close()
     assert {card.allocator.__class__ for card in lab.machine().cards} == {CachingAllocator}

@@ -181,14 +181,13 @@ def _modes() -> tuple[int, int]:
 
 
 class Settings(NamedTuple):
-    """What the machine (see `gpus`; and which one it is) and torch are set to.
+    """What the machine (see `gpus`) and torch are set to.
 
     Default dtype and device, gradients, autocast by device; modes, and hooks on all modules, optimizers and tensors;
     the precision of products and convolutions in float32; variables of the environment.
     """
 
     gpus: Any
-    machine: int
     dtype: Any
     device: Any
     gradients: bool
@@ -203,8 +202,8 @@ class Settings(NamedTuple):
         return [
             name
             for name, before, after in (
-                ("the GPUs", self[:2], now[:2]),
-                ("torch's settings", self[2:-1], now[2:-1]),
+                ("the GPUs", self[:1], now[:1]),
+                ("torch's settings", self[1:-1], now[1:-1]),
                 ("variables of the environment", self[-1:], now[-1:]),
             )
             if before != after
@@ -226,7 +225,7 @@ def settings() -> Settings:
     variables = {name: value for name, value in os.environ.items() if name.startswith(_CHANGE_TIMES)}
     precision = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     numeric = torch.get_default_dtype(), device, grad, autocast
-    return Settings(gpus(), id(machine()), *numeric, hooks, precision, variables)
+    return Settings(gpus(), *numeric, hooks, precision, variables)
 
 
 def machine() -> Any:

@@ -12,6 +12,7 @@ import gc
 import sys
 from typing import TYPE_CHECKING, Any
 
+from fakegpu_lab import session
 from fakegpu_lab.course.flags import left_behind, tampering
 from fakegpu_lab.course.flags.evaluated import is_lessons
 from fakegpu_lab.hardware.allocator.caching_allocator import CachingAllocator
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
     import torch
 
     from fakegpu_lab.hardware.allocator.blocks import Block
+    from fakegpu_lab.hardware.machine import Machine
 
 LEAST = 2**20
 """Bytes that are worth a flag."""
 PHRASES = {
     "freed": "freed memory that it had kept, while statement {} ran",
     "reset": "reset the peak of the memory, while statement {} ran",
+    "replaced": "replaced the GPUs, while statement {} ran",
 }
 
 
@@ -43,23 +46,17 @@ class MeasuredMemory:
 
     def __init__(self, lesson: set[str]) -> None:
         self._lesson = lesson
-        self._freed, self._reset, self._collecting = 0, False, False
+        self._freed, self._reset, self._replaced, self._collecting = 0, False, False, False
         self._allocators: list[CachingAllocator] = []
         self._known: dict[int, Block] = {}
         self._held: dict[int, Block] = {}
         self._watch()
         _watching[:] = [self]
+        session.on_change.append(self._changes)
         gc.callbacks.append(self._collects)
 
     def keep(self, reached: Callable[[], Iterable[torch.Tensor]]) -> None:
-        """Count what was taken since the last call, and is not `reached` from the check's names, as kept.
-
-        If the check has enabled another machine since, its memory is looked at from here on.
-        """
-        machine = left_behind.machine()
-        if machine is not None and [card.allocator for card in machine.cards] != self._allocators:
-            self._release()
-            self._watch()
+        """Count what was taken since the last call, and is not `reached` from the check's names, as kept."""
         known, self._known = self._known, self._in_use()
         new = {number: block for number, block in self._known.items() if known.get(number) is not block}
         if sum(block.size for block in new.values()) >= LEAST:
@@ -85,14 +82,16 @@ class MeasuredMemory:
 
     def noticed(self) -> list[str]:
         """Which of `PHRASES` are true since the last call."""
-        found = [*(["freed"] if self._freed >= LEAST else []), *(["reset"] if self._reset else [])]
-        self._freed, self._reset = 0, False
-        return found
+        seen = (("freed", self._freed >= LEAST), ("reset", self._reset), ("replaced", self._replaced))
+        self._freed, self._reset, self._replaced = 0, False, False
+        return [what for what, true in seen if true]
 
     def close(self) -> None:
         """Let the allocators be as they were."""
         self._release()
         _watching.clear()
+        if self._changes in session.on_change:
+            session.on_change.remove(self._changes)
         if self._collects in gc.callbacks:
             gc.callbacks.remove(self._collects)
 
@@ -110,6 +109,12 @@ class MeasuredMemory:
         for frame in walk(sys._getframe()):
             if not tampering.trusted(frame.f_code):
                 yield not is_lessons(frame.f_code.co_filename, self._lesson)
+
+    def _changes(self, _machine: Machine | None) -> None:
+        """There is another machine, whose memory is looked at from here on: it has another clock, too."""
+        self._replaced |= next(self._answers(), False)
+        self._release()
+        self._watch()
 
     def _collects(self, phase: str, about: dict[str, Any]) -> None:
         self._collecting = phase == "start" and about["generation"] < 2

@@ -267,9 +267,11 @@ def test_a_machine_that_changes_while_a_check_runs_is_named(process: Process) ->
     message = process.check("import fakegpu_lab as lab\nexpect.equal(f(), None)\nexpect.equal(g(), None)")
     assert message["altered"] == [[2, "the GPUs"], [3, "torch's settings"]]
     process.cell("lab.enable('a100'); torch.set_grad_enabled(True)", "given")
-    process.cell("def f(): lab.reset()\ndef g(): torch.set_float32_matmul_precision('high')")
+    process.cell(
+        "def f(): torch.backends.cudnn.allow_tf32 = False\ndef g(): torch.set_float32_matmul_precision('high')"
+    )
     message = process.check("import fakegpu_lab as lab\nexpect.equal(f(), None)\nexpect.equal(g(), None)")
-    assert message["altered"] == [[2, "the GPUs"], [3, "torch's settings"]], "an equal machine has another clock"
+    assert message["altered"] == [[2, "torch's settings"], [3, "torch's settings"]]
     process.cell("lab.disable(); torch.set_grad_enabled(True)", "given")
     process.cell("torch.set_grad_enabled(False)")
     assert "gradients were left off" in process.check("expect.true(True)")["left"]
