@@ -73,6 +73,14 @@ def test_work_that_changes_nothing_is_work_for_show(idle):
         assert [copy.kind for copy in trace.transfers] == ["h2d"], "the copy was needed"
 
 
+def test_what_was_before_beside_a_part_that_an_op_leaves_as_it_is_stays_used():
+    a = torch.rand(8, 8, device="cuda")
+    with lab.record() as trace:
+        kept = a @ a
+        torch.mul(a[0], 1, out=kept[0])
+    assert "mm" in used_in(trace, kept)
+
+
 def test_what_the_host_reads_is_used():
     a = torch.rand(8, 8, device="cuda")
     with lab.record() as trace:

@@ -559,6 +559,9 @@ def test_what_an_answer_was_given_is_not_its_own_by_a_detour(way: str) -> None:
     for text in (f"{way}.size_in_bytes = 0", f"held = {way}\n    held.size_in_bytes = 0"):
         found = Policy().flags(f"{HOLDERS}def f(given):\n    {text}")
         assert any("which the answer did not make" in flag for flag in found), (text, found)
+
+
+def test_what_an_answer_made_of_its_own_is_its_own() -> None:
     assert (
         Policy().flags(f"{HOLDERS}thing = Box(3)\nthing.p = 4\nnet = nn.Sequential(nn.Linear(2, 2))\nnet[0].name = 1")
         == []

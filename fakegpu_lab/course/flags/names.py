@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _OF_LAB = ("fakegpu_lab.machine", "fakegpu_lab.enable", "fakegpu_lab.record")
 """Functions whose results are followed: ``lab.machine().devices[0]``."""
+_LEAD_ON = allowed.PASSED_ON | {"type", "vars", "super", "getattr"}
+"""Builtins by whose results their arguments are reached."""
 _NOTHING_NEW = frozenset({"type", "getattr", "vars", "super", "globals", "id"})
 _MAKERS = ("torch", "numpy", "fakegpu_lab")
 """Their functions return something new; those of other modules may return what they are given, and these here."""
@@ -435,10 +437,11 @@ class Names:
         given
             Whether the answer made what it was given.
         """
-        known = seen.get(f"{name}()")
+        key = f"{name}({given})"
+        known = seen.get(key)
         if known is None:
-            seen[f"{name}()"] = True  # what it returns of itself is what it returns else
-            known = seen[f"{name}()"] = all(
+            seen[key] = True  # what it returns of itself is what it returns else
+            known = seen[key] = all(
                 given
                 if isinstance(root := root_of(one), ast.Name) and root.id in inner
                 else self.is_own(one, inner, seen)
@@ -499,13 +502,7 @@ def _names_in(node: ast.AST | None) -> set[str]:
         elif isinstance(one, ast.IfExp):
             waiting += [one.body, one.orelse]
         elif isinstance(one, ast.Call):
-            if isinstance(one.func, ast.Name) and one.func.id in (
-                *allowed.PASSED_ON,
-                "type",
-                "vars",
-                "super",
-                "getattr",
-            ):
+            if isinstance(one.func, ast.Name) and one.func.id in _LEAD_ON:
                 waiting += one.args
             elif isinstance(one.func, ast.Attribute) and one.func.attr in allowed.ITEMS_OF:
                 waiting.append(one.func.value)

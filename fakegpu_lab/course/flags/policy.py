@@ -557,6 +557,7 @@ class _Cell(ast.NodeVisitor):
             yield from self._run_text(node, path, named)
         yield from self._loading(node, path, name, named)
         yield from self._copying(node, path, name, named)
+        yield from self._looking(name, named)
         yield from self._formatting(node, path, name, named)
         yield from self._changing(node, path, name, named)
         yield from self._registering(node.func, path, name)
@@ -601,17 +602,21 @@ class _Cell(ast.NodeVisitor):
             yield f"copies attributes by their names ({name})"
         if isinstance(node.func, ast.Call) and self._names.path(node.func.func) in allowed.COPIES_NAMES:
             yield f"copies attributes by their names ({ast.unparse(node.func.func)})"
-        level = getattr(named.get("stacklevel"), "value", 1 if "stacklevel" not in named else None)
-        if level not in (1, 2) or "stack_info" in named:
-            yield "reads where it was called from (stacklevel)"
-        if name == "log" and ("log_locals" in named or None in named):  # rich's Console
-            yield "shows the names of other functions (log_locals)"
         if name == "add_argument" and not isinstance(self._parent, ast.Expr):
             yield "keeps what add_argument returns, which sets attributes by their names"
         if name.startswith("parse_") and name.endswith("args"):
             into = [*node.args[1:2], *([named["namespace"]] if "namespace" in named else [])]
             if not all(self._names.is_own(one, self._parameters) for one in into):
                 yield f"sets attributes by their names ({name})"
+
+    @staticmethod
+    def _looking(name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
+        """What looks at the functions around the one that calls it."""
+        level = named.get("stacklevel", ast.Constant(1))
+        if getattr(level, "value", None) not in (1, 2) or "stack_info" in named:
+            yield "reads where it was called from (stacklevel)"
+        if name == "log" and ("log_locals" in named or None in named):  # rich's Console
+            yield "shows the names of other functions (log_locals)"
 
     def _formatting(self, node: ast.Call, path: str, name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
         """Format strings that reach attributes."""
@@ -736,12 +741,11 @@ class _Cell(ast.NodeVisitor):
         if node.arg and public.hidden_names(node.arg) and node.arg not in self._own:
             yield f"names {node.arg}"
         for given in self._names.displays(node.value) if node.arg is None else ():
-            for key in given.keys:
-                texts = self._names.texts(key, self._parameters) if key is not None else []
-                if texts is None or not (isinstance(key, ast.Constant) or key is None):
-                    yield f"names an argument by a text that is put together ({ast.unparse(key)[:60]})"  # type: ignore[arg-type]
-                elif any(public.hidden_names(one) and one not in self._own for one in texts):
-                    yield f"names {texts[0][:60]!r}"
+            for key in filter(None, given.keys):
+                if not isinstance(key, ast.Constant):
+                    yield f"names an argument by a text that is put together ({ast.unparse(key)[:60]})"
+                elif public.hidden_names(str(key.value)) and key.value not in self._own:
+                    yield f"names {str(key.value)[:60]!r}"
 
     def _matchclass(self, node: ast.MatchClass) -> Iterator[str]:
         for name in node.kwd_attrs:

@@ -172,11 +172,12 @@ def _note(node: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], r
             _read_by_host.update(map(_node_of, read.values()))
         return
     same = _unchanged(name, args, result)
-    if same is not None:
+    if same is not None and all(replaced for _, replaced in targets.values()):
         for buffer, _ in targets.values():
             _made(buffer, _node_of(same))
         return
-    sources = set() if _carries_nothing(result) else set(map(_node_of, read.values())) - {0}
+    carried = [same] if same is not None else [] if _carries_nothing(result) else read.values()
+    sources = set(map(_node_of, carried)) - {0}
     for buffer, replaced in targets.values():
         before = _node_of(buffer)
         if before and (before > node or not replaced):  # made within this op, or a part of it stays

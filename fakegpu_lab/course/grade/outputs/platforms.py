@@ -155,9 +155,7 @@ class Roster:
         used = {one.student for one in submissions}
         for one in submissions if self.platform == "canvas" else ():
             rows = self.find(one.student, self._identities)
-            names = [
-                name for column in ("SIS Login ID", "SIS User ID", "ID") for row in rows if (name := row.get(column))
-            ]
+            names = [name for column in CANVAS[3:0:-1] for row in rows if (name := row.get(column))]
             if len(rows) == 1 and names and names[0] not in used:
                 used.add(names[0])
                 one.student = names[0]
