@@ -6,6 +6,7 @@ import ast
 import linecache
 import random
 import re
+import signal
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 import fakegpu_lab as lab
 from fakegpu_lab import expect
-from fakegpu_lab.course.checks import checking, statements
+from fakegpu_lab.course.checks import checking, statements, without_end
 from fakegpu_lab.course.checks.record import MIME, CheckRecord
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder
 
@@ -239,6 +240,25 @@ def test_an_interrupt_is_no_wrong_answer() -> None:
     with pytest.raises(KeyboardInterrupt):
         check("expect.equal(solution(), 1)", {"solution": solution})
     assert check("expect.equal(1, 1)") == 1.0
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timer of processor time")
+def test_a_loop_without_an_end_is_an_outcome_and_the_next_lines_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def solution() -> int:
+        steps = 0
+        while steps >= 0:
+            steps += 1
+        return steps
+
+    monkeypatch.setattr(without_end, "SECONDS", 0.2)
+    result = check("expect.equal(solution(), 1, hint='one')\nexpect.equal(2, 2)", {"solution": solution})
+    endless, after = result.record.parts
+    assert (endless.met, after.met) == (False, True)
+    assert endless.found == "no end within 0.2 seconds of processor time"
+    assert "loop" in endless.hint
+    assert endless.hint.endswith("one")
+    assert signal.getsignal(signal.SIGVTALRM) is signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
 
 
 def test_a_condition_that_raised_is_told_by_its_sentence() -> None:

@@ -561,6 +561,51 @@ def test_what_an_answer_was_given_is_not_its_own_by_a_detour(way: str) -> None:
         assert any("which the answer did not make" in flag for flag in found), (text, found)
 
 
+TAKEN = (
+    "match Box(given):\n        case Box(p=taken): pass", "match [given]:\n        case [taken]: pass",
+    "match Box(given):\n        case Box() as box: taken = box.p", "for taken in Box(given): pass",
+    "box = Box(given)\n    for taken in box: pass", "for taken in list(Box(given)): pass", "(taken,) = Box(given)",
+    "for taken, in [Box(given)]: pass", "with Opened(given) as taken: pass", "taken, *_ = Pair(given, 1)",
+    "for number, taken in enumerate(Box(given)): pass", "[taken] = same(Box(given))", "[[taken]] = [Box(given)]",
+    "match Pair(given, 1):\n        case (taken, _): pass", "taken = [k for k in Box(given)][0]",
+)  # fmt: skip
+MADE = (
+    "for taken in [Box(1), Box(2)]: pass", "for taken in (Box(given) for _ in range(3)): pass",
+    "taken, other = Box(given), 1", "for taken, x in zip([Box(given)], [1]): pass",
+    "for number, taken in enumerate([Box(given)]): pass", "match Box(given):\n        case taken: pass",
+    "boxes = [Box(x) for x in given]\n    for taken in boxes: pass", "for taken in made(given): pass",
+)  # fmt: skip
+MORE = """class Opened:
+    def __init__(self, q):
+        self.q = q
+    def __enter__(self):
+        return self.q
+    def __exit__(self, *about):
+        pass
+def same(k):
+    return k
+def made(n):
+    for one in range(n):
+        yield Box(one)
+"""
+
+
+@pytest.mark.parametrize("way", TAKEN)
+def test_what_is_taken_from_an_object_of_its_own_is_what_it_was_given(way: str) -> None:
+    found = Policy().flags(f"{HOLDERS}{MORE}def f(given):\n    {way}\n    taken.size_in_bytes = 0")
+    assert any("which the answer did not make" in flag for flag in found), found
+
+
+@pytest.mark.parametrize("way", MADE)
+def test_what_is_taken_from_a_list_of_its_own_is_its_own(way: str) -> None:
+    assert Policy().flags(f"{HOLDERS}{MORE}def f(given):\n    {way}\n    taken.size_in_bytes = 0") == []
+
+
+def test_what_with_makes_of_an_object_that_enters_as_itself_is_its_own() -> None:
+    timer = "class Timer:\n    def __init__(self, x): self.x = x\n    def __enter__(self): return self\n"
+    assert Policy().flags(f"{timer}def f(given):\n    with Timer(given) as taken:\n        taken.seconds = 0") == []
+
+
 def test_what_an_answer_made_of_its_own_is_its_own() -> None:
     assert (
         Policy().flags(f"{HOLDERS}thing = Box(3)\nthing.p = 4\nnet = nn.Sequential(nn.Linear(2, 2))\nnet[0].name = 1")

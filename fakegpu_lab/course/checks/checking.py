@@ -14,6 +14,7 @@ from fakegpu_lab.course.checks import guard, statements
 from fakegpu_lab.course.checks.crashed import FOLLOWS, UNWRITTEN, crashed, describe, short
 from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.checks.result import Result
+from fakegpu_lab.course.checks.without_end import WithoutEndError, stopped_in_time
 from fakegpu_lab.course.expect import outcome, runs
 from fakegpu_lab.course.expect.attempt import unwritten
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
@@ -117,13 +118,32 @@ def result(
     shown = (
         (part, outcomes) for part, outcomes in told if part.expects or any(one.found != FOLLOWS for one in outcomes)
     )
-    records = [_record(part, outcomes, show) for part, outcomes in shown]
+    records = _after_one_another([_record(part, outcomes, show) for part, outcomes in shown])
     if (attempt is not None and attempt.unsolved) or _is_unwritten(records, attempt):
         return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
     if attempt is not None and attempt.unreadable:  # what parts find of an earlier cell would mislead
         return Result(CheckRecord(score=0.0, note=f"{_note(attempt, stderr)}. {REPAIR}", **about))
     score = round(sum(record.earned for record in records), 6)
     return Result(CheckRecord(score=score, parts=tuple(records), note=_note(attempt, stderr), **about))
+
+
+def _after_one_another(records: list[PartRecord]) -> list[PartRecord]:
+    """The records, whose hints count one after the other: what fails further down may only follow from what is above.
+
+    A hint is written for somebody whose answer does all that was asked before.
+    """
+    told, failed = [], False
+    for record in records:
+        later = failed and not record.met and record.hint and not record.hint.startswith(_STANDS_ALONE)
+        told.append(record.model_copy(update={"hint": f"{STILL} {record.hint}"}) if later else record)
+        failed = failed or not record.met
+    return told
+
+
+STILL = "If it is still wrong once the lines above pass:"
+"""What a hint begins with where a line above has not passed."""
+_STANDS_ALONE = ("First ", "If ", "Your code ", "This error ", "A value is None", "Is `", "Does a loop ")
+"""How hints begin that speak of other lines themselves, or of an error that came up in their own."""
 
 
 @contextlib.contextmanager
@@ -154,10 +174,11 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
         if statements.has_recording(part.statement):
             runs.synchronize()
         guarded = guard.guarded(part.statement)
-        exec(compile(ast.Module([guarded], []), check.file, "exec"), names)
-    except KeyboardInterrupt:
-        raise
+        with stopped_in_time():
+            exec(compile(ast.Module([guarded], []), check.file, "exec"), names)
     except BaseException as error:  # a student's sys.exit() is an outcome, too
+        if isinstance(error, KeyboardInterrupt) and not isinstance(error, WithoutEndError):
+            raise
         _failed(crashed(error, part.statement, check), check)
         check.not_made |= stored
         if check.trace is last_run and statements.has_run(part.statement):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.course.checks.statements import has_expectation, has_run, is_expectation, is_run
+from fakegpu_lab.course.checks.without_end import WithoutEndError
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
 from fakegpu_lab.hardware.errors import FakeGpuError
@@ -27,6 +29,10 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
         return Outcome(met=False, what=what, found=UNWRITTEN, line=line)
     if error is check.run_error and not has_run(statement):  # the run's own part says it all
         return Outcome(met=False, what=what, found=FOLLOWS)
+    if isinstance(error, WithoutEndError):
+        loop = "Does a loop of yours never end? Print what its condition compares."
+        said = _said(statement, "hint")
+        return Outcome(met=False, what=what, found=str(error), line=line, hint=f"{loop} {said}".strip())
     name = getattr(error, "name", None) or str(error)
     if isinstance(error, NameError) and name in check.not_made:
         return Outcome(met=False, what=what, found=FOLLOWS)
@@ -58,10 +64,9 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
         return Outcome(met=False, what=what, found=found, line=line, hint=hint)
     said, raised = _said(statement, "hint"), ""
     if line:
-        raised = (
-            "Your code raised this error when it was called: call it yourself in a new cell, and read all of the "
-            "message."
-        )
+        own = check.attempt is not None and line.startswith(f"{check.attempt.name}:")
+        who = "Your code raised this error when it was called" if own else "This error came up when your code was used"
+        raised = f"{who}: call it yourself in a new cell, and read all of the message."
     elif "NoneType" in str(error):
         raised = "A value is None here: is a `return` missing in your code?"
     return Outcome(met=False, what=what, found=found, line=line, hint=" ".join(text for text in (said, raised) if text))
@@ -69,7 +74,12 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
 
 def _seen(found: str, line: str, check: RunningCheck) -> bool:
     """Whether an earlier statement of the check raised the same."""
-    return any((one.found, one.line) == (found, line) for one in check.crashed)
+    return any((_of_any_rank(one.found), one.line) == (_of_any_rank(found), line) for one in check.crashed)
+
+
+def _of_any_rank(found: str) -> str:
+    """A text about an error without the rank that raised it, which is another one each time."""
+    return re.sub(r" Rank \d+ raised this; .*", "", found)
 
 
 def _reason(error: BaseException) -> str:

@@ -25,6 +25,9 @@ _HOLD_GIVEN = ("torch.utils.data.", "torch.optim.lr_scheduler.", "torch.optim.sw
 _CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "DataParallel"})
 """Classes of torch.nn whose objects, as all of `_HOLD_GIVEN`, hold what they are given."""
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+_IN_PAIRS = frozenset({"zip", "enumerate"})
+"""Builtins that pass items on in tuples."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 MOST_STEPS = 1_000_000
 """From one expression to another, while the names of a submission are followed."""
@@ -83,6 +86,7 @@ class Names:
         self._fields: set[str] = set()
         self._in_class: dict[str, list[ast.expr]] = {}
         self._returns: dict[str, list[tuple[ast.expr, frozenset[str]]]] = {}
+        self._generators: set[str] = set()
         self.steps = 0
         """How many expressions have been followed."""
 
@@ -114,6 +118,8 @@ class Names:
                 if own and not isinstance(node, ast.ClassDef):
                     given = parameters_of(node, method=id(node) in methods)
                     found = [one.value for one in ast.walk(node) if isinstance(one, (ast.Return, ast.Yield))]
+                    if any(isinstance(one, ast.Yield) for one in ast.walk(node)):
+                        self._generators.add(node.name)
                     self._returns.setdefault(node.name, []).extend((one, given) for one in found if one is not None)
                 if isinstance(node, ast.ClassDef):
                     self.classes.add(node.name)
@@ -148,7 +154,7 @@ class Names:
         elif isinstance(target, (ast.Tuple, ast.List)):
             same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
             for number, one in enumerate(target.elts):
-                self._bind(one, value.elts[number] if same else value, own=own)  # type: ignore[attr-defined]
+                self._bind(one, value.elts[number] if same else _item(value), own=own)  # type: ignore[attr-defined]
         elif isinstance(target, ast.Name):
             for path in self._all_paths(value):
                 self._mean(target.id, path)
@@ -282,14 +288,18 @@ class Names:
         if isinstance(root, ast.Call):
             return self._makes(root, parameters, seen, held)
         parts: list[ast.expr] = []
+        if isinstance(root, (*_DISPLAYS, *_COMPREHENSIONS)):
+            held = _of_items(held)
         if isinstance(root, (ast.List, ast.Tuple, ast.Set)):
             parts = root.elts
         elif isinstance(root, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
             parts = [root.elt]
         elif isinstance(root, ast.Dict):
             parts = root.values
-        elif isinstance(root, (ast.DictComp, ast.Starred)):
+        elif isinstance(root, ast.DictComp):
             parts = [root.value]
+        elif isinstance(root, ast.Starred):
+            parts = [_item(root.value)]
         elif isinstance(root, ast.IfExp):
             parts = [root.body, root.orelse]
         elif isinstance(root, ast.BinOp):  # of two lists, a list with the items of both
@@ -307,7 +317,7 @@ class Names:
             and (name not in self._returns or self._returned_own(name, parameters, seen, given=False))
             and (name not in self._attributes or self.is_own_attribute(name))
             and all(self.is_own(one, parameters, seen) for one in self._in_class.get(name, ()))
-            for name in held
+            for name in {one.rstrip(_DEPTHS) for one in held}
         )
 
     def displays(self, node: ast.expr) -> list[ast.Dict]:
@@ -333,6 +343,8 @@ class Names:
     def is_of_own_class(self, node: ast.expr) -> bool:
         """Whether an expression is a name that only stands for objects of the notebook's own classes."""
         made = self._bound.get(node.id, []) if isinstance(node, ast.Name) else [node]
+        entered = all(_is_named(one, "self") for one, _ in self._returns.get("__enter__", ()))
+        made = [one.value if entered and isinstance(one, _Entered) else one for one in made]
         functions = [one.func for one in made if isinstance(one, ast.Call)]
         return (
             bool(made)
@@ -399,22 +411,28 @@ class Names:
         if path:
             passed_on = not _is_new(path) or (bool(held) and _holds_given(path))
             return not passed_on or self._is_given_own(node, parameters, seen)
-        if not self._hold_own(held, parameters, seen):
-            return False
         if isinstance(func, ast.Lambda):
-            return self.is_own(func.body, parameters | parameters_of(func, method=False), seen)
+            return self.is_own(func.body, parameters | parameters_of(func, method=False), seen, held)
         if isinstance(func, ast.Attribute):
             name = func.attr
             if not self.is_own(func.value, parameters, seen):
                 return False
         if name in self._returns:
-            return self._returned_own(name, parameters, seen, given=self._is_given_own(node, parameters, seen))
+            held = _of_items(held) if name in self._generators else held
+            given = self._is_given_own(node, parameters, seen, held)
+            return self._returned_own(name, parameters, seen, held, given=given)
+        if name in allowed.PASSED_ON and isinstance(func, ast.Name) and not self._bound.get(name):
+            return self._is_given_own(node, parameters, seen, _of_items(held) if name in _IN_PAIRS else held)
+        if not self._hold_own(held, parameters, seen):
+            return False
         if not name or not all(self._calls_own(one, parameters, seen) for one in self._bound.get(name, ())):
             return False
         passing = allowed.ITEMS_OF | allowed.GIVES_BACK if isinstance(func, ast.Attribute) else allowed.PASSED_ON
-        inherited = held - {*self._attributes, *self._returns, *self._in_class}
-        passed_on = name in passing or (isinstance(func, ast.Name) and bool(held) and held == inherited)
-        return not passed_on or self._is_given_own(node, parameters, seen)
+        if name in passing:
+            return self._is_given_own(node, parameters, seen, held)
+        known = {*self._attributes, *self._returns, *self._in_class}
+        inherited = bool(held) and isinstance(func, ast.Name) and not any(one.rstrip(_DEPTHS) in known for one in held)
+        return not inherited or self._is_given_own(node, parameters, seen)
 
     def _calls_own(self, function: ast.expr, parameters: frozenset[str], seen: dict[str, bool]) -> bool:
         """Whether calling what is bound to a name gives what the answer made: of a closure, its inner function."""
@@ -424,12 +442,22 @@ class Names:
         ]
         return all(self._returned_own(one, parameters, seen, given=True) for one in inner)
 
-    def _is_given_own(self, call: ast.Call, parameters: frozenset[str], seen: dict[str, bool]) -> bool:
-        """Whether the answer made all that a call is given."""
+    def _is_given_own(
+        self, call: ast.Call, parameters: frozenset[str], seen: dict[str, bool], held: frozenset[str] = frozenset()
+    ) -> bool:
+        """Whether the answer made all that a call is given, and with `held`, what is reached by that."""
         given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg != "key")]
-        return all(self.is_own(one, parameters, seen) for one in given)
+        return all(self.is_own(one, parameters, seen, held) for one in given)
 
-    def _returned_own(self, name: str, parameters: frozenset[str], seen: dict[str, bool], *, given: bool) -> bool:
+    def _returned_own(
+        self,
+        name: str,
+        parameters: frozenset[str],
+        seen: dict[str, bool],
+        held: frozenset[str] = frozenset(),
+        *,
+        given: bool,
+    ) -> bool:
         """Whether a function of the notebook's returns what the answer made: not what it was given, or has found.
 
         Parameters
@@ -437,14 +465,16 @@ class Names:
         given
             Whether the answer made what it was given.
         """
-        key = f"{name}({given})"
+        key = f"{name}({given}){sorted(held)}"
         known = seen.get(key)
         if known is None:
             seen[key] = True  # what it returns of itself is what it returns else
             known = seen[key] = all(
-                given
+                True
+                if _is_named(one, "self")  # an object of a class of its own
+                else given
                 if isinstance(root := root_of(one), ast.Name) and root.id in inner
-                else self.is_own(one, inner, seen)
+                else self.is_own(one, inner, seen, held)
                 for one, inner in self._returns[name]
             )
         return known
@@ -452,11 +482,39 @@ class Names:
 
 def _held_in(node: ast.AST, root: ast.AST) -> set[str]:
     """The attributes, and `__getitem__` for items, by which an expression leads from its root."""
-    held = set()
+    held, depth = set[str](), 0
     while node is not root and isinstance(node, (ast.Attribute, ast.Subscript)):
-        held.add(node.attr if isinstance(node, ast.Attribute) else "__getitem__")
+        if isinstance(node, _Item):
+            depth += 1
+            held.add(f"{node.by}{depth}")
+        else:
+            held.add(node.attr if isinstance(node, ast.Attribute) else "__getitem__")
         node = node.value
     return held
+
+
+class _Item(ast.Subscript):
+    """An item that a loop, a pattern or unpacking takes from something, or what ``with`` makes of it."""
+
+    by = "__iter__"
+
+
+class _Entered(_Item):
+    by = "__enter__"
+
+
+_DEPTHS = "123456789"
+"""What `_held_in` writes behind the name of a method: an item of an item is one deeper."""
+
+
+def _item(value: ast.expr, kind: type[_Item] = _Item) -> ast.expr:
+    return kind(value, ast.Constant(0), ast.Load())
+
+
+def _of_items(held: frozenset[str]) -> frozenset[str]:
+    """What is reached from the items of a list, where `held` is reached from the list."""
+    deepest = max((one for one in held if one.startswith(_Item.by)), default="")
+    return held - {deepest}
 
 
 def _is_field(node: ast.stmt) -> bool:
@@ -526,14 +584,15 @@ def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
         yield node.target, node.value
     elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-        yield node.target, node.iter
+        yield node.target, _item(node.iter)
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        yield node.optional_vars, node.context_expr
+        yield node.optional_vars, _item(node.context_expr, _Entered)
     elif isinstance(node, ast.Match):
         for case in node.cases:
             for pattern in ast.walk(case.pattern):
                 if isinstance(pattern, (ast.MatchAs, ast.MatchStar)) and pattern.name:
-                    yield ast.Name(pattern.name, ast.Store()), node.subject
+                    whole = pattern is case.pattern
+                    yield ast.Name(pattern.name, ast.Store()), node.subject if whole else _item(node.subject)
 
 
 def _scopes(tree: ast.AST, parameters: frozenset[str] = frozenset()) -> Iterator[tuple[ast.AST, frozenset[str]]]:

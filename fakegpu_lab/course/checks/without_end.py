@@ -1,0 +1,45 @@
+"""A statement of a check ends, also if an answer's loop does not: after a minute of processor time it is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+SECONDS = 60
+"""The processor time that a statement has. All checks of the lessons together take less."""
+_AGAIN = 5
+"""Seconds until it is stopped once more: an answer's ``except:`` may have caught the first error."""
+
+
+class WithoutEndError(KeyboardInterrupt):
+    """A statement of a check had no end. It stops what runs as a press of Stop does."""
+
+
+@contextlib.contextmanager
+def stopped_in_time() -> Iterator[None]:
+    """Raise `WithoutEndError` after `SECONDS` of processor time.
+
+    Only on the main thread, and where the system has such a timer (not on Windows); a program that uses it keeps it.
+    """
+    alarm = getattr(signal, "SIGVTALRM", None)
+    main = threading.current_thread() is threading.main_thread()
+    if alarm is None or not main or signal.getsignal(alarm) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(alarm, _stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS, _AGAIN)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(alarm, signal.SIG_DFL)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise WithoutEndError(f"no end within {SECONDS} seconds of processor time")
