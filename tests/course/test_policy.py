@@ -618,6 +618,14 @@ def test_what_an_answer_made_of_its_own_is_its_own() -> None:
     assert "too" not in str(Policy().flags(linked))
 
 
+def test_another_precision_of_products_is_for_lessons_that_speak_of_it() -> None:
+    for change in ("torch.set_float32_matmul_precision('high')", "torch.backends.cuda.matmul.allow_tf32 = True"):
+        found = Policy([LESSON]).flags(f"import torch\ndef f():\n    {change}")
+        assert "another precision" in str(found), change
+        assert Policy([LESSON]).flags(f"import torch\n{change}") == []
+        assert Policy([LESSON, "torch.set_float32_matmul_precision('high')"]).flags(f"def f():\n    {change}") == []
+
+
 def test_other_writers_and_readers_by_name_are_flagged() -> None:
     text = "import argparse\nput = argparse.ArgumentParser().add_argument('--elapsed')\nput(None, trace, 0)"
     assert Policy().flags(text) == ["line 2 keeps what add_argument returns, which sets attributes by their names"]
@@ -625,7 +633,11 @@ def test_other_writers_and_readers_by_name_are_flagged() -> None:
     assert Policy().flags(log.format("style='red'")) == []
     assert "log_locals" in str(Policy().flags(log.format("log_locals=True")))
     caught = "import warnings\nwith warnings.catch_warnings(record=True) as w:\n    warnings.warn('x', stacklevel=2)\n"
-    for text in ("logging.getLogger('x').findCaller(False, 3)", "logging.info('x', stacklevel=3)", "w[0].lineno"):
+    for text in (
+        "logging.getLogger('x').findCaller(False, 3)", "logging.info('x', stacklevel=3)", "w[0].lineno",
+        "warnings.warn('x', UserWarning, 3)", "o = {'stacklevel': 4}\nlogging.warning('x', **o)",
+        "a = 'x', UserWarning, 3\nwarnings.warn(*a)", "loss.grad_fn.metadata['traceback_']",
+    ):  # fmt: skip
         assert Policy().flags(f"import logging\n{caught}{text}"), text
     assert Policy().flags(caught) == []
     for given in ("**{'_stack' + '_offset': 6}", "**{'_stack_offset': 6}", "**options"):

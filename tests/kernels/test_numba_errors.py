@@ -282,7 +282,7 @@ def halves_without_end(x):
 
 def test_a_loop_without_end_that_has_a_barrier_ends_the_launch(monkeypatch):
     """A student waited 240 s: each barrier gives the turn to another thread."""
-    monkeypatch.setattr(threads, "MOST_ROUNDS", 1000)
+    monkeypatch.setattr(threads, "MOST_TURNS", 8000)
     with pytest.raises(lab.FakeGpuError, match=r"Thread 0 of block \(0, 0, 0\) never ends: it is at .*:\d+"):
         halves_without_end[1, 2](ones(2))
 

@@ -233,7 +233,7 @@ def true(condition: Any, sentence: str, *, found: str = "", **said: Unpack[Said]
     if isinstance(condition, Opaque):
         found = f"{value(condition)}, which is neither true nor false"
     met = _truth(condition)
-    return report(said, met=met, what=sentence, found="" if met else found or "this is false")
+    return report(said, met=met, what=sentence, found="" if met else f"{found}" or "this is false")
 
 
 def _truth(condition: Any) -> bool:

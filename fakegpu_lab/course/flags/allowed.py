@@ -58,6 +58,8 @@ PARTS = {
     "IPython": _words("display"),
     "pdb": _words("set_trace"),
     "numba": _words("cuda types float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 boolean"),
+    "triton": _words("Config autotune cdiv heuristics jit language next_power_of_2 testing"),
+    "triton.testing": _words("Benchmark assert_close do_bench perf_report"),
     "string": _words("ascii_letters ascii_lowercase ascii_uppercase capwords digits hexdigits octdigits punctuation "
                      "printable whitespace Template"),
     "operator": _words(
@@ -184,8 +186,11 @@ DECORATES = frozenset({"numba.cuda.jit"})
 COPIES_NAMES = {"functools.update_wrapper": 2, "functools.wraps": 1}
 """Functions that copy attributes by their names, with how many arguments they may be given: no lists of names."""
 
-GRAPH = _words("get_gradient_edge next_functions register_prehook")
+GRAPH = _words("get_gradient_edge metadata next_functions register_prehook")
 """By these, an answer comes to the gradients of tensors that it did not make."""
+
+PRECISION = _words("set_float32_matmul_precision allow_tf32 fp32_precision")
+"""By these, an answer makes products faster than the lesson's, to which it is compared; it may put them back."""
 
 CALLED = _words("fakegpu_lab.enable fakegpu_lab.disable fakegpu_lab.machine torch.load numpy.load")
 """Functions that are only called where their names stand, since it matters what they are given."""

@@ -2,15 +2,13 @@
 
 An answer that frees what was in use before makes differences too small, and one that resets the peak hides what it
 took. While a check runs, the allocators of its cards notice both. What an answer takes in one statement, and keeps out
-of the check's sight, counts as in use before the next. What Python's young garbage collections free is not counted:
-they may come at any moment.
+of the check's sight, counts as in use before the next.
 """
 
 from __future__ import annotations
 
-import gc
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fakegpu_lab import session
 from fakegpu_lab.course.flags import left_behind, tampering
@@ -46,14 +44,13 @@ class MeasuredMemory:
 
     def __init__(self, lesson: set[str]) -> None:
         self._lesson = lesson
-        self._freed, self._reset, self._replaced, self._collecting = 0, False, False, False
+        self._freed, self._reset, self._replaced = 0, False, False
         self._allocators: list[CachingAllocator] = []
         self._known: dict[int, Block] = {}
         self._held: dict[int, Block] = {}
         self._watch()
         _watching[:] = [self]
         session.on_change.append(self._changes)
-        gc.callbacks.append(self._collects)
 
     def keep(self, reached: Callable[[], Iterable[torch.Tensor]]) -> None:
         """Count what was taken since the last call, and is not `reached` from the check's names, as kept."""
@@ -92,12 +89,10 @@ class MeasuredMemory:
         _watching.clear()
         if self._changes in session.on_change:
             session.on_change.remove(self._changes)
-        if self._collects in gc.callbacks:
-            gc.callbacks.remove(self._collects)
 
     def frees(self, block: Block) -> None:
         """A block is freed; it counts if it was in use before."""
-        if self._held.pop(id(block), None) is not None and not self._collecting and any(self._answers()):
+        if self._held.pop(id(block), None) is not None and any(self._answers()):
             self._freed += block.size
 
     def resets(self) -> None:
@@ -115,9 +110,6 @@ class MeasuredMemory:
         self._replaced |= next(self._answers(), False)
         self._release()
         self._watch()
-
-    def _collects(self, phase: str, about: dict[str, Any]) -> None:
-        self._collecting = phase == "start" and about["generation"] < 2
 
 
 _watching: list[MeasuredMemory] = []

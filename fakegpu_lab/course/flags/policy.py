@@ -33,6 +33,7 @@ _SECRET = re.compile(
 )
 _QUIET = frozenset({"print", "help", "dir", "type", "repr", "id"})
 _CONSUMES = frozenset({"all", "any", "dict", "list", "max", "min", "print", "set", "sorted", "sum", "tuple"})
+_LOGS = frozenset({"warn", "log", "debug", "info", "warning", "error", "critical", "exception"})
 _BY_NAME = frozenset({"getattr", "setattr", "delattr"})
 _NAMESPACES = frozenset({"globals", "locals", "exec"})
 _ERRORS = frozenset(
@@ -97,6 +98,8 @@ class Policy:
         for tree in [*filter(None, map(tree_of, given)), *solved]:
             self._learn(tree)
         self._builtins -= self.lessons
+        self.one_precision = not allowed.PRECISION & {*self.called, *(name for _, name in self.set)}
+        """Whether the lesson itself computes products in float32 with one precision only."""
         self._given = {name: path for name, path in self.names.paths.items() if "()" not in path}
         self._read -= set(self._given)
         self.compared = frozenset(compared)
@@ -338,6 +341,8 @@ class _Cell(ast.NodeVisitor):
         given = getattr(self._parent, "value", None)
         if node.attr == "grad" and isinstance(given, ast.Constant) and given.value is None:
             return ""  # what the name of a parameter stands for does not matter: no module has a `grad`
+        if node.attr in allowed.PRECISION and self._is_in_function and self._policy.one_precision:
+            return f"computes products with another precision ({node.attr})"
         if path:
             return "" if path.startswith(allowed.SETTINGS) else f"assigns to {ast.unparse(node)}"
         if (self._names.is_class(node.value), node.attr) in self._policy.set:
@@ -557,7 +562,9 @@ class _Cell(ast.NodeVisitor):
             yield from self._run_text(node, path, named)
         yield from self._loading(node, path, name, named)
         yield from self._copying(node, path, name, named)
-        yield from self._looking(name, named)
+        yield from self._looking(node, name, named)
+        if name in allowed.PRECISION and self._is_in_function and self._policy.one_precision:
+            yield f"computes products with another precision ({name})"
         yield from self._formatting(node, path, name, named)
         yield from self._changing(node, path, name, named)
         yield from self._registering(node.func, path, name)
@@ -610,10 +617,11 @@ class _Cell(ast.NodeVisitor):
                 yield f"sets attributes by their names ({name})"
 
     @staticmethod
-    def _looking(name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
+    def _looking(node: ast.Call, name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
         """What looks at the functions around the one that calls it."""
-        level = named.get("stacklevel", ast.Constant(1))
-        if getattr(level, "value", None) not in (1, 2) or "stack_info" in named:
+        level = named.get("stacklevel", node.args[2] if name == "warn" and len(node.args) > 2 else ast.Constant(1))
+        taken = name in _LOGS and (None in named or any(isinstance(one, ast.Starred) for one in node.args))
+        if getattr(level, "value", None) not in (1, 2) or "stack_info" in named or taken:
             yield "reads where it was called from (stacklevel)"
         if name == "log" and ("log_locals" in named or None in named):  # rich's Console
             yield "shows the names of other functions (log_locals)"

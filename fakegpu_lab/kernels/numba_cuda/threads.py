@@ -135,8 +135,11 @@ def spin() -> None:
     here.hub.switch()
 
 
-MOST_ROUNDS = 50_000
-"""So often the threads of a block wait for each other, at most: with 256 of them, that takes a quarter of a minute."""
+MOST_TURNS = 2_000_000
+"""So often the threads of a block take turns, at most, waiting for each other: that takes about a quarter of a minute.
+
+A product of 16,384 × 16,384 matrices, in tiles of 32 × 32 with two barriers each, has half as many.
+"""
 
 
 class NeverEndsError(Exception):
@@ -174,7 +177,9 @@ def run_block(
         for thread in ready:
             thread.spinning = False
         rounds += 1
-        if rounds > MOST_ROUNDS and (waiting := [thread for thread in threads if thread.waiting is not None]):
+        if rounds * len(threads) > MOST_TURNS and (
+            waiting := [thread for thread in threads if thread.waiting is not None]
+        ):
             raise NeverEndsError(waiting[0])
         answered = _answer_warps(threads)
         if not answered and not ready:

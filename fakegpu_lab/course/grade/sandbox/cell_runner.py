@@ -197,7 +197,7 @@ class _Runner:
         self.names.update(self.fixed)
         before = left_behind.settings()
         gc.collect(1)  # what an answer has left to be freed is freed now, not while the check measures
-        self.memory.keep(lambda: self._tensors_in(self.names.values()))
+        self.memory.keep(lambda: self._tensors_in(self._of_the_check()))
         altered = self.observation.run(job["text"], canary=job["canary"], made=self.made, asked=self.asked)
         altered += [*before.changed(), *(f"the class {name}" for name in self.measures.changed())]
         number = 0 if job["canary"] else next(self.statements)
@@ -209,6 +209,11 @@ class _Runner:
         memory = [[number, what] for what in self.memory.noticed()]
         about = {"altered": [[number, name] for name in altered], "for_show": for_show, "memory": memory}
         return {"ran": True, **about}
+
+    def _of_the_check(self) -> list[Any]:
+        """What the names stand for that the check has made, reads or asks for; not what other names of the answer."""
+        mine = self.made | set(self.asked)
+        return [value for name, value in self.names.items() if name in mine or self.before.get(name) is not value]
 
     def end_of_check(self, job: dict[str, Any]) -> dict[str, Any]:
         """Let the notebook have what the check's visible lines made; remove what was left behind."""
