@@ -569,6 +569,12 @@ TAKEN = (
     "for number, taken in enumerate(Box(given)): pass", "[taken] = same(Box(given))", "[[taken]] = [Box(given)]",
     "match Pair(given, 1):\n        case (taken, _): pass", "taken = [k for k in Box(given)][0]",
 )  # fmt: skip
+FILLED = (
+    "put = kept.append; put(given)", "heapq.heappush(kept, given)", "kept.extendleft([given])", "fill(kept)",
+    "[*map(kept.append, [given])]", "kept = list(yielded(given))", "setattr(box, 'k', given); kept = [box.k]",
+    "box.give = lambda: given; kept = [box.give()]", "kept = np.array([given], dtype=object)",
+    "kept = [lab.expect.run(lambda: given)]", "bisect.insort(kept, given)",
+)  # fmt: skip
 MADE = (
     "for taken in [Box(1), Box(2)]: pass", "for taken in (Box(given) for _ in range(3)): pass",
     "taken, other = Box(given), 1", "for taken, x in zip([Box(given)], [1]): pass",
@@ -594,6 +600,15 @@ def made(n):
 def test_what_is_taken_from_an_object_of_its_own_is_what_it_was_given(way: str) -> None:
     found = Policy().flags(f"{HOLDERS}{MORE}def f(given):\n    {way}\n    taken.size_in_bytes = 0")
     assert any("which the answer did not make" in flag for flag in found), found
+
+
+@pytest.mark.parametrize("way", FILLED)
+def test_what_is_put_into_a_list_out_of_sight_is_not_its_own(way: str) -> None:
+    """`put = kept.append; put(torch.Tensor); kept[0].T = property(nothing)`: a model that doubles had all points."""
+    more = "import bisect, heapq\nimport numpy as np\nimport fakegpu_lab as lab\ndef fill(k): k.append(given)\n"
+    more += "def yielded(k):\n    yield from [k]\nkept, box = [], Box(1)\n"
+    text = f"{HOLDERS}{MORE}{more}def f(given):\n    {way}\n    kept[0].size_in_bytes = 0"
+    assert any("which the answer did not make" in flag for flag in Policy().flags(text)), Policy().flags(text)
 
 
 @pytest.mark.parametrize("way", MADE)

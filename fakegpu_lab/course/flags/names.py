@@ -19,7 +19,10 @@ _LEAD_ON = allowed.PASSED_ON | {"type", "vars", "super", "getattr"}
 _NOTHING_NEW = frozenset({"type", "getattr", "vars", "super", "globals", "id"})
 _MAKERS = ("torch", "numpy", "fakegpu_lab")
 """Their functions return something new; those of other modules may return what they are given, and these here."""
-_RETURN_GIVEN = ("torch.as_tensor", "torch.asarray", "torch.compile", "torch.jit.", "torch.nn.", "torch.utils.")
+_RETURN_GIVEN = (
+    "torch.as_tensor", "torch.asarray", "torch.compile", "torch.jit.", "torch.nn.", "torch.utils.",
+    "fakegpu_lab.expect.run", "fakegpu_lab.run_ranks",
+)  # fmt: skip
 _NEW_OF_THESE = ("torch.nn.functional.",)
 _HOLD_GIVEN = ("torch.utils.data.", "torch.optim.lr_scheduler.", "torch.optim.swa_utils.", "torch.nn.parallel.")
 _CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "DataParallel"})
@@ -33,8 +36,12 @@ MOST_STEPS = 1_000_000
 """From one expression to another, while the names of a submission are followed."""
 MOST_MEANINGS = 12
 """Modules, or parts of them, that a name may stand for."""
-_PUT = frozenset({"append", "appendleft", "add", "insert", "extend", "setdefault", "update", "put"})
+_PUT = frozenset(
+    {"append", "appendleft", "add", "insert", "extend", "extendleft", "setdefault", "update", "put", "put_nowait"}
+)
 """Methods that put something into what they are called on."""
+_PUT_ELSEWHERE = ("heapq.", "bisect.")
+"""Modules whose functions put something into a list that they are given."""
 _MOST_TEXTS, _LONGEST_TEXT = 200, 10_000
 """Texts that an expression can be, and their characters, as far as they are read."""
 
@@ -87,6 +94,7 @@ class Names:
         self._in_class: dict[str, list[ast.expr]] = {}
         self._returns: dict[str, list[tuple[ast.expr, frozenset[str]]]] = {}
         self._generators: set[str] = set()
+        self._putting: set[str] = set()
         self.steps = 0
         """How many expressions have been followed."""
 
@@ -99,6 +107,8 @@ class Names:
         """Remember what a cell's names stand for; with `own`, it is an answer's, and what it makes is its own."""
         classes = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)] if tree is not None else []
         methods = {id(one) for found in classes for one in found.body}
+        called = {id(one.func) for one in ast.walk(tree) if isinstance(one, ast.Call)} if tree is not None else set()
+        self._putting |= {one.name for one in ast.walk(tree) if own and _puts(one)} if tree is not None else set()  # type: ignore[attr-defined]
         for node in ast.walk(tree) if tree is not None else ():
             if isinstance(node, ast.Import):
                 for alias in node.names:
@@ -117,8 +127,9 @@ class Names:
                 self.functions.add(node.name)
                 if own and not isinstance(node, ast.ClassDef):
                     given = parameters_of(node, method=id(node) in methods)
-                    found = [one.value for one in ast.walk(node) if isinstance(one, (ast.Return, ast.Yield))]
-                    if any(isinstance(one, ast.Yield) for one in ast.walk(node)):
+                    inside = [one for one in ast.walk(node) if isinstance(one, (ast.Return, ast.Yield, ast.YieldFrom))]
+                    found = [_item(one.value) if isinstance(one, ast.YieldFrom) else one.value for one in inside]
+                    if not all(isinstance(one, ast.Return) for one in inside):
                         self._generators.add(node.name)
                     self._returns.setdefault(node.name, []).extend((one, given) for one in found if one is not None)
                 if isinstance(node, ast.ClassDef):
@@ -141,12 +152,18 @@ class Names:
             else:
                 for target, value in _bindings(node):
                     self._bind(target, value, own=own)
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _PUT:
-                    self._hold(node.func.value, node.args)
+                if isinstance(node, ast.Call):
+                    self._put(node, own=own)
+                if own and isinstance(node, ast.Attribute) and node.attr in _PUT and id(node) not in called:
+                    self._hold(node.value, [_UNKNOWN])  # what the method is called with later is not followed
         for place, parameters in _scopes(tree) if own and tree is not None else ():
             for target, value in _bindings(place):
                 if isinstance(target, ast.Attribute):
                     self._attributes.setdefault(target.attr, []).append((value, parameters))
+                    if isinstance(value, ast.Lambda):
+                        self._returns.setdefault(target.attr, []).append(
+                            (value.body, parameters_of(value, method=False))
+                        )
 
     def _bind(self, target: ast.expr, value: ast.expr, *, own: bool) -> None:
         if isinstance(target, ast.Starred):
@@ -166,6 +183,17 @@ class Names:
         elif isinstance(target, ast.Subscript) and isinstance(root := root_of(target), ast.Name) and own:
             self._hold(root, [value])
             self._leads.setdefault(root.id, set()).update(_names_in(value))
+
+    def _put(self, call: ast.Call, *, own: bool) -> None:
+        """Remember what a call puts into a list: a method of the list's, a library, or a function of the notebook's."""
+        func, path = call.func, self.path(call.func)
+        if isinstance(func, ast.Attribute) and func.attr in _PUT:
+            self._hold(func.value, call.args)
+        elif path.startswith(_PUT_ELSEWHERE) and call.args:
+            self._hold(call.args[0], call.args[1:])
+        elif own and isinstance(func, ast.Name) and func.id in self._putting:
+            for one in call.args:
+                self._hold(one, [_UNKNOWN])
 
     def _hold(self, container: ast.expr, values: list[ast.expr]) -> None:
         if isinstance(root := root_of(container), ast.Name):
@@ -409,7 +437,8 @@ class Names:
         if "()" in self.path(node) or name in parameters | _NOTHING_NEW:
             return False
         if path:
-            passed_on = not _is_new(path) or (bool(held) and _holds_given(path))
+            objects = any(one.arg == "dtype" and ast.unparse(one.value) == "object" for one in node.keywords)
+            passed_on = not _is_new(path) or (bool(held) and (objects or _holds_given(path)))
             return not passed_on or self._is_given_own(node, parameters, seen)
         if isinstance(func, ast.Lambda):
             return self.is_own(func.body, parameters | parameters_of(func, method=False), seen, held)
@@ -447,7 +476,8 @@ class Names:
     ) -> bool:
         """Whether the answer made all that a call is given, and with `held`, what is reached by that."""
         given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg != "key")]
-        return all(self.is_own(one, parameters, seen, held) for one in given)
+        made = [one.body if isinstance(one, ast.Lambda) else one for one in given]  # it may be called, and returned
+        return all(self.is_own(one, parameters, seen, held) for one in made)
 
     def _returned_own(
         self,
@@ -480,6 +510,19 @@ class Names:
         return known
 
 
+def _puts(node: ast.AST) -> bool:
+    """Whether a node is a function that puts something into what it is given."""
+    given = parameters_of(node, method=False) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else ()
+    calls = (one for one in ast.walk(node) if given and isinstance(one, ast.Call))
+    return any(
+        isinstance(one.func, ast.Attribute)
+        and one.func.attr in _PUT
+        and isinstance(root := root_of(one.func), ast.Name)
+        and root.id in given
+        for one in calls
+    )
+
+
 def _held_in(node: ast.AST, root: ast.AST) -> set[str]:
     """The attributes, and `__getitem__` for items, by which an expression leads from its root."""
     held, depth = set[str](), 0
@@ -491,6 +534,10 @@ def _held_in(node: ast.AST, root: ast.AST) -> set[str]:
             held.add(node.attr if isinstance(node, ast.Attribute) else "__getitem__")
         node = node.value
     return held
+
+
+_UNKNOWN = ast.Await(ast.Constant(0))
+"""Something that the answer did not make, as far as is known."""
 
 
 class _Item(ast.Subscript):
@@ -587,6 +634,12 @@ def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
         yield node.target, _item(node.iter)
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
         yield node.optional_vars, _item(node.context_expr, _Entered)
+    elif isinstance(node, ast.ExceptHandler) and node.name:
+        yield ast.Name(node.name, ast.Store()), ast.Call(ast.Name("Exception", ast.Load()), [_UNKNOWN], [])
+    elif isinstance(node, ast.Call) and _is_named(node.func, "setattr") and len(node.args) == 3:
+        owner, name, value = node.args
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            yield ast.Attribute(owner, name.value, ast.Store()), value
     elif isinstance(node, ast.Match):
         for case in node.cases:
             for pattern in ast.walk(case.pattern):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,7 +36,8 @@ MOST = 400_000
 _LARGEST = 2**22
 """Elements of a result whose values are looked at."""
 _OVERWRITE = frozenset({"copy_", "zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
-_COMBINE = frozenset({"add", "sub", "rsub", "mul", "div", "where", "maximum", "minimum", "lerp"})
+_REDUCE = frozenset({"cummax", "cummin", "cumprod", "cumsum", "msort", "sort", "topk"})
+"""Ops that leave some arguments as they are, beside those with torch's tags `pointwise` and `reduction`."""
 
 _numbers = itertools.count(1)
 _sources: dict[int, tuple[int, ...]] = {}
@@ -171,7 +173,7 @@ def _note(node: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], r
         if not on_device:
             _read_by_host.update(map(_node_of, read.values()))
         return
-    same = _unchanged(name, args, result)
+    same = _unchanged(func, args, result)
     if same is not None and all(replaced for _, replaced in targets.values()):
         for buffer, _ in targets.values():
             _made(buffer, _node_of(same))
@@ -200,14 +202,25 @@ def _carries_nothing(result: Any) -> bool:
     return bool(plain and values.dtype.is_floating_point and not values.any())
 
 
-def _unchanged(name: str, args: tuple[Any, ...], result: Any) -> Buffer | None:
-    """Where the argument is that an op's result equals."""
-    if name in _COMBINE and result.__class__ is FakeCudaTensor:
-        values = result._inner
+@cache
+def _computes(func: Any) -> bool:
+    """Whether an op computes each number of its result; a copy does not."""
+    tags = {str(tag).rpartition(".")[2] for tag in func.tags}
+    name = func._schema.name.rpartition("::")[2]
+    return name != "clone" and (bool(tags & {"pointwise", "reduction"}) or name in _REDUCE)
+
+
+def _unchanged(func: Any, args: tuple[Any, ...], result: Any) -> Buffer | None:
+    """Where the argument is that an op's result equals, number by number; backward's ops are the engine's choice."""
+    if torch._C._current_graph_task_id() != -1:
+        return None
+    first = result[0] if result.__class__ is tuple and result else result
+    if first.__class__ is FakeCudaTensor and 0 < first._inner.numel() <= _LARGEST and _computes(func):
+        values = first._inner
         for one in args:
-            if one.__class__ is FakeCudaTensor and 0 < values.numel() <= _LARGEST and one.dtype is result.dtype:
+            if one.__class__ is FakeCudaTensor and one.dtype is first.dtype and one.numel() == values.numel():
                 same = one._inner
-                if same.device.type == "cpu" and same.shape == values.shape and torch.equal(same, values):
+                if same.device.type == "cpu" and torch.equal(same.reshape(-1), values.reshape(-1)):
                     buffer: Buffer = one._buffer
                     return buffer
     return None
