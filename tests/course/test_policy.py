@@ -602,6 +602,12 @@ def test_what_is_taken_from_an_object_of_its_own_is_what_it_was_given(way: str) 
     assert any("which the answer did not make" in flag for flag in found), found
 
 
+def test_gradients_are_set_of_tensors_not_of_their_class() -> None:
+    for way in ("for kind in (torch.Tensor,):\n    kind.grad = 3", "kinds = [torch.Tensor]\nkinds[0].grad = 3"):
+        assert "grad" in str(Policy([LESSON]).flags(f"import torch\n{way}")), way
+    assert Policy([LESSON]).flags("for p in (model.weight, model.bias):\n    p.grad = torch.ones(3)") == []
+
+
 @pytest.mark.parametrize("way", FILLED)
 def test_what_is_put_into_a_list_out_of_sight_is_not_its_own(way: str) -> None:
     """`put = kept.append; put(torch.Tensor); kept[0].T = property(nothing)`: a model that doubles had all points."""
@@ -609,6 +615,26 @@ def test_what_is_put_into_a_list_out_of_sight_is_not_its_own(way: str) -> None:
     more += "def yielded(k):\n    yield from [k]\nkept, box = [], Box(1)\n"
     text = f"{HOLDERS}{MORE}{more}def f(given):\n    {way}\n    kept[0].size_in_bytes = 0"
     assert any("which the answer did not make" in flag for flag in Policy().flags(text)), Policy().flags(text)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{put}    put(torch.Tensor)",
+        "    global put\n{put}",
+        "{put}    table = [put]\n",
+        "{put}    def a(self, p=put): p(self)",
+        "{put}    also = put\n    also(torch.Tensor)",
+        "    @override\n{put}",
+    ],
+)
+def test_a_method_that_is_used_as_a_function_is_given_any_object(body: str) -> None:
+    put = "    def put(self):\n        self.T = 1\n"
+    start = "import torch\noverride = [].append\nclass Box:\n"
+    assert "T" in str(Policy().flags(start + body.format(put=put)))
+    assert (
+        Policy().flags(f"import torch\nclass Box:\n{put}    def get(self): return 1\n    value = property(get)") == []
+    )
 
 
 @pytest.mark.parametrize("way", MADE)

@@ -361,12 +361,22 @@ class Names:
         """Whether an expression is, or holds, a class: one of the notebook's own, or the type of something."""
         names = self.reached_from(node)
         bound = [value for name in names for value in self._bound.get(name, ())]
-        return bool(names & self.classes) or any(
+        if names & self.classes or any(map(self._is_librarys_class, [node, *bound])):
+            return True
+        return any(
             (isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "type")
             or (isinstance(one, ast.Attribute) and one.attr == "__class__")
             for value in [node, *bound]
             for one in ast.walk(value)
         )
+
+    def _is_librarys_class(self, node: ast.expr) -> bool:
+        """Whether an expression is a class of a module, or an item of a list in which one stands."""
+        if path := self.path(node):
+            return path.rpartition(".")[2][:1].isupper()
+        root = root_of(node)
+        items: list[ast.expr] = getattr(root, "elts", None) or getattr(root, "values", None) or []
+        return isinstance(root, _DISPLAYS) and any(map(self._is_librarys_class, items))
 
     def is_of_own_class(self, node: ast.expr) -> bool:
         """Whether an expression is a name that only stands for objects of the notebook's own classes."""

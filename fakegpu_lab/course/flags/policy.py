@@ -469,7 +469,8 @@ class _Cell(ast.NodeVisitor):
         if "staticmethod" in decorators and method.name in allowed.OF_CONTEXT:
             of_torch = any(self._names.path(base).endswith("autograd.Function") for base in owner.bases)
             decorators -= {"staticmethod"} if of_torch else set()
-        if not decorators <= allowed.KEEPS_SELF or decorators & self._names.functions:
+        mine = {one for one in decorators if self._names.binds(one) and one not in self._names.paths}
+        if mine or not decorators <= allowed.KEEPS_SELF or method.name in _plain_functions(owner):
             return ""
         name = given[0].arg
         again = [
@@ -872,6 +873,22 @@ def _assigned(tree: ast.Module) -> set[str]:
 def arguments(node: ast.Call) -> str:
     """The arguments of a call, as they are written."""
     return ", ".join(map(ast.unparse, [*node.args, *(keyword.value for keyword in node.keywords)]))
+
+
+def _plain_functions(owner: ast.ClassDef) -> set[str]:
+    """Methods that the body of their class uses as plain functions, or makes the notebook's: ``put(torch.Tensor)``."""
+    found, named = set[str](), dict[str, str]()
+    for one in owner.body:
+        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Name):  # another name of the method
+            named |= {target.id: one.value.id for target in one.targets if isinstance(target, ast.Name)}
+        elif isinstance(one, _FUNCTION[:2]):
+            given = one.args.defaults + [default for default in one.args.kw_defaults if default is not None]
+            found |= set().union(*map(names_loaded, given))
+        elif isinstance(one, (ast.Global, ast.Nonlocal)):
+            found |= set(one.names)
+        elif not (isinstance(one, ast.Assign) and ast.unparse(one.value).startswith("property(")):
+            found |= names_loaded(one)
+    return found | {method for name, method in named.items() if name in found}
 
 
 def _is_annotation(node: ast.AST, parent: ast.AST | None) -> bool:
