@@ -573,7 +573,8 @@ FILLED = (
     "put = kept.append; put(given)", "heapq.heappush(kept, given)", "kept.extendleft([given])", "fill(kept)",
     "[*map(kept.append, [given])]", "kept = list(yielded(given))", "setattr(box, 'k', given); kept = [box.k]",
     "box.give = lambda: given; kept = [box.give()]", "kept = np.array([given], dtype=object)",
-    "kept = [lab.expect.run(lambda: given)]", "bisect.insort(kept, given)",
+    "kept = [lab.expect.run(lambda: given)]", "kept = [torch.optim.SGD([{'k': given}]).param_groups[0]['k']]",
+    "bisect.insort(kept, given)",
 )  # fmt: skip
 MADE = (
     "for taken in [Box(1), Box(2)]: pass", "for taken in (Box(given) for _ in range(3)): pass",

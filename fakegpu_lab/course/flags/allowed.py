@@ -160,6 +160,7 @@ HIDDEN = _words(
     torch.cuda.change_current_allocator torch.distributed.rpc torch.distributed.elastic torch.distributed.launch
     torch.distributed.launcher torch.distributed.run torch.distributed.checkpoint torch.distributed.nn
     torch.distributed.autograd torch.distributed.argparse_util torch.distributed.remote_device
+    torch.distributed.FileStore torch.distributed.HashStore torch.distributed.TCPStore torch.distributed.PrefixStore
     torch.autograd.function.once_differentiable.__wrapped__ torch.classes torch.ops
     numpy.ctypeslib numpy.f2py numpy.frompyfunc.__call__ numpy.get_include numpy.random.bit_generator
     dataclasses.make_dataclass functools.singledispatch functools.singledispatchmethod logging.config

@@ -24,7 +24,7 @@ _RETURN_GIVEN = (
     "fakegpu_lab.expect.run", "fakegpu_lab.run_ranks",
 )  # fmt: skip
 _NEW_OF_THESE = ("torch.nn.functional.",)
-_HOLD_GIVEN = ("torch.utils.data.", "torch.optim.lr_scheduler.", "torch.optim.swa_utils.", "torch.nn.parallel.")
+_HOLD_GIVEN = ("torch.utils.data.", "torch.optim.", "torch.nn.parallel.")
 _CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "DataParallel"})
 """Classes of torch.nn whose objects, as all of `_HOLD_GIVEN`, hold what they are given."""
 _DISPLAYS = (ast.List, ast.Tuple, ast.Set, ast.Dict)

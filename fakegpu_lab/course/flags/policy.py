@@ -659,6 +659,8 @@ class _Cell(ast.NodeVisitor):
             yield self._change(node.args[0])
         if "out" in named:
             yield self._change(named["out"])
+        if name == "vector_to_parameters" and len(node.args) > 1:
+            yield self._change(node.args[1])
         for number in self._names.changes.get(name, ()) if isinstance(func, ast.Name) else ():
             if number < len(node.args):
                 yield self._change(node.args[number])
