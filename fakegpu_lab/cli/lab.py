@@ -39,6 +39,7 @@ def open_lab(folder: str, lab_args: tuple[str, ...]) -> int:
     paths = [str(CONFIGURATION), os.environ.get("JUPYTER_CONFIG_PATH", "")]
     environment = os.environ | {"JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, paths))}
     start_page = f"--LabApp.default_url=/lab/tree/{lesson.notebook}"
+    print(f"JupyterLab opens {target / lesson.notebook} in your browser. Ctrl-C stops it.", flush=True)
     try:
         return subprocess.call(
             [sys.executable, "-m", "jupyterlab", start_page, *lab_args, str(target)], env=environment

@@ -121,10 +121,15 @@ def _devices(recorded: Recorded, device: int | None, hovers: bool) -> list[Lane]
         spans = _modules(of_device, idle_ns)
         if spans:
             found[index, _MODULES, 0] = Lane(f"cuda:{index} modules", spans)
-    for (index, order, stream), entry in found.items():
-        if order == _STREAM and all(bar.kind in ("collective", "waits for ranks") for bar in entry.bars):
-            entry.label = f"cuda:{index} NCCL, stream {stream}"
+    for index in {index for index, _, _ in found}:
+        keys = sorted(key for key, entry in found.items() if key[:2] == (index, _STREAM) and _only_collectives(entry))
+        for number, key in enumerate(keys, 1):
+            found[key].label = f"cuda:{index} NCCL" + (f" {number}" if len(keys) > 1 else "")
     return [found[key] for key in sorted(found)]
+
+
+def _only_collectives(entry: Lane) -> bool:
+    return all(bar.kind in ("collective", "waits for ranks") for bar in entry.bars)
 
 
 def _hover_texts(recorded: Recorded, records: Sequence[Kernel | Transfer | Collective], hovers: bool) -> list[str]:

@@ -61,6 +61,8 @@ def moves(
     limits = " and ".join(f"{word} {size(limit)}" for word, limit in named_limits if limit is not None)
     what = f"the kernels {_PLACES[where].format(limits or 'any number of bytes')}"
     found = size(moved) if ran else _none(every, named)
+    if not met and found in (size(limit) for limit in (most, least) if limit is not None):
+        found = f"{moved:,} bytes"  # rounded, it is the limit
     if len(ran) > 1:
         first = max(ran, key=lambda kernel: _bytes(kernel, where))
         found += f" in {len(ran):,} kernels, most in {first.name}: {size(_bytes(first, where))}"

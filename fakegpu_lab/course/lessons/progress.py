@@ -41,7 +41,7 @@ class ExerciseProgress(Kept):
     title: str = ""
     points: float = Field(default=0, description="what the exercise is worth, hidden parts too")
     best: float = Field(default=0, description="the most points earned in a check")
-    attempts: int = Field(default=0, description="checks that were run on something that was written")
+    attempts: int = Field(default=0, description="checks of something that was written, up to the one that passed")
     hints: int = Field(default=0, description="hints that were looked at")
     solved: bool = Field(default=False, description="whether every part of a check was met once")
 
@@ -95,7 +95,7 @@ def checked(path: Path, lesson: Lesson, record: CheckRecord) -> None:
     """Add the result of a check. The best result counts."""
 
     def note(one: ExerciseProgress) -> None:
-        one.attempts += not record.unsolved
+        one.attempts += not (record.unsolved or one.solved)
         one.best = max(one.best, record.score)
         one.solved = one.solved or record.passed
 
