@@ -242,6 +242,23 @@ def test_an_interrupt_is_no_wrong_answer() -> None:
     assert check("expect.equal(1, 1)") == 1.0
 
 
+def test_a_hint_below_another_one_counts_once_the_lines_above_pass() -> None:
+    source = """
+        expect.equal(1, 2)
+        expect.equal(1, 1, hint="all is well")
+        expect.equal(1, 2, hint="the first to act on")
+        expect.equal(1, 2, hint="Write it down.")
+        expect.equal(1, 2, hint="First make the line above pass.")
+    """
+    assert [one.hint for one in check(source).record.parts] == [
+        "",
+        "all is well",
+        "the first to act on",
+        f"{checking.STILL} Write it down.",
+        "First make the line above pass.",
+    ]
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timer of processor time")
 def test_a_loop_without_an_end_is_an_outcome_and_the_next_lines_count(monkeypatch: pytest.MonkeyPatch) -> None:
     def solution() -> int:

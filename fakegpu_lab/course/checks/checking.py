@@ -130,19 +130,19 @@ def result(
 def _after_one_another(records: list[PartRecord]) -> list[PartRecord]:
     """The records, whose hints count one after the other: what fails further down may only follow from what is above.
 
-    A hint is written for somebody whose answer does all that was asked before.
+    A hint is written for somebody whose answer does all that was asked before: the first one on a card stands as it is.
     """
     told, failed = [], False
     for record in records:
         later = failed and not record.met and record.hint and not record.hint.startswith(_STANDS_ALONE)
         told.append(record.model_copy(update={"hint": f"{STILL} {record.hint}"}) if later else record)
-        failed = failed or not record.met
+        failed = failed or bool(record.hint and not record.met)
     return told
 
 
 STILL = "If it is still wrong once the lines above pass:"
 """What a hint begins with where a line above has not passed."""
-_STANDS_ALONE = ("First ", "If ", "Your code ", "This error ", "A value is None", "Is `", "Does a loop ")
+_STANDS_ALONE = ("First ", "If ", "Your code ", "This error ", "A value is None", "Is `", "Does a loop ", "Likely ")
 """How hints begin that speak of other lines themselves, or of an error that came up in their own."""
 
 
