@@ -278,6 +278,19 @@ def test_a_loop_without_an_end_is_an_outcome_and_the_next_lines_count(monkeypatc
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
 
 
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timer of processor time")
+def test_compiling_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {}
+    for name, file in (("compiles", "site-packages/torch/_inductor/a.py"), ("computes", "<cell 3>")):
+        text = f"def {name}():\n    for n in range(10**7):\n        pass\n    return n"
+        exec(compile(text, file, "exec"), names)
+    monkeypatch.setattr(without_end, "SECONDS", 0.1)
+    monkeypatch.setattr(without_end, "_AGAIN", 0.1)
+    source = "expect.true(compiles(), 'it is compiled')\nexpect.true(computes(), 'it is computed')"
+    compiled, computed = check(source, names).record.parts
+    assert (compiled.met, computed.met) == (True, False)
+
+
 def test_a_condition_that_raised_is_told_by_its_sentence() -> None:
     (part,) = check("expect.true(1 / 0 > 3, 'it is more than three', found='less')").record.parts
     assert (part.met, part.what) == (False, "it is more than three")
