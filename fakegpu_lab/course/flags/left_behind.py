@@ -164,7 +164,9 @@ class Surroundings:
                     del table[key]
                     found.append("a hook on all modules or optimizers was in place")
         if now.precision != kept.precision:  # without a word: to try TF32 is honest
-            for (backend, op), value in zip(_PRECISIONS, kept.precision, strict=True):
+            if kept.precision[0]:
+                torch.set_float32_matmul_precision(kept.precision[0])
+            for (backend, op), value in zip(_PRECISIONS, kept.precision[1:], strict=True):
                 torch._C._set_fp32_precision_setter(backend, op, value)
         for name in now.environment:  # without a word: to look at what NCCL says is honest
             os.environ.pop(name, None)
@@ -211,7 +213,7 @@ class Settings(NamedTuple):
 
 
 _PRECISIONS = (("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"), ("mkldnn", "matmul"))
-"""Backends and operations; ``torch.get_float32_matmul_precision`` raises where a program has set these one by one."""
+"""Backends and operations whose precision is set one by one, beside ``torch.set_float32_matmul_precision``."""
 _CHANGE_TIMES = ("NCCL_", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 """How the variables begin that change simulated times and memory. Each rank may set its own."""
 
@@ -225,9 +227,19 @@ def settings() -> Settings:
     hooks = _modes(), torch._C._autograd._top_saved_tensors_default_hooks(True), [list(table) for table in tables]
     grad, device = torch.is_grad_enabled(), torch.get_default_device()
     variables = {name: value for name, value in os.environ.items() if name.startswith(_CHANGE_TIMES)}
-    precision = tuple(torch._C._get_fp32_precision_getter(*of) for of in _PRECISIONS)
+    precision = _of_matmul(), *(torch._C._get_fp32_precision_getter(*of) for of in _PRECISIONS)
     numeric = torch.get_default_dtype(), device, grad, autocast
     return Settings(gpus(), *numeric, hooks, precision, variables)
+
+
+def _of_matmul() -> str:
+    """What ``torch.get_float32_matmul_precision`` says; empty where it raises: others were set one by one."""
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return ""
 
 
 def machine() -> Any:

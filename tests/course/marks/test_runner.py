@@ -508,6 +508,9 @@ def test_torch_and_the_machine_are_as_the_lesson_left_them(process: Process) -> 
     assert (saw(message), message["left"]) == (["highest"], []), (
         "trying TF32 is honest, and no exercise is faster by it"
     )
+    process.cell("torch.backends.cuda.matmul.fp32_precision = 'tf32'")  # after it, torch's older function raises
+    message = process.check("expect.equal(torch.get_float32_matmul_precision(), 'mine')")
+    assert (saw(message), message["left"]) == (["highest"], [])
 
 
 def test_what_an_answer_sets_before_the_first_cell_of_the_lesson_is_not_the_lesson_s_either(process: Process) -> None:
