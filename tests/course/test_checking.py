@@ -289,6 +289,16 @@ def test_compiling_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "expect.true(compiles(), 'it is compiled')\nexpect.true(computes(), 'it is computed')"
     compiled, computed = check(source, names).record.parts
     assert (compiled.met, computed.met) == (True, False)
+    begun: list[tuple[float, float]] = []
+    monkeypatch.setattr(without_end.signal, "setitimer", lambda which, *seconds: begun.append(seconds))
+    names["stop"], names["sys"] = without_end._stop, sys
+    alarm = "def alarm():\n    stop(0, sys._getframe())"
+    exec(compile(alarm, "site-packages/torch/_inductor/a.py", "exec"), names)
+    names["alarm"]()
+    assert begun == [(0.1, 60)], "what comes after compiling has all of its time"
+    exec(compile(alarm, "<cell 3>", "exec"), names)
+    with pytest.raises(without_end.WithoutEndError):
+        names["alarm"]()
 
 
 def test_a_condition_that_raised_is_told_by_its_sentence() -> None:

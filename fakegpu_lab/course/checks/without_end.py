@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
 SECONDS = 60
-"""The processor time that a statement has, without what torch's compiler takes: that ends by itself."""
+"""The processor time that a statement has; it begins again if torch's compiler runs then, which ends by itself."""
 _AGAIN = 5
-"""Seconds until it is stopped once more: it was compiling, or an answer's ``except:`` has caught the first error."""
+"""Seconds until it is stopped once more: an answer's ``except:`` may have caught the first error."""
 _COMPILER = ("/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/")
 """Parts of the paths of its files."""
 
@@ -37,7 +37,7 @@ def stopped_in_time() -> Iterator[None]:
         yield
         return
     signal.signal(alarm, _stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS, _AGAIN)
+    _begin()
     try:
         yield
     finally:
@@ -45,7 +45,12 @@ def stopped_in_time() -> Iterator[None]:
         signal.signal(alarm, signal.SIG_DFL)
 
 
+def _begin() -> None:
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS, _AGAIN)
+
+
 def _stop(number: int, frame: FrameType | None) -> None:
-    if any(part in step.f_code.co_filename.replace("\\", "/") for step in walk(frame) for part in _COMPILER):
+    if any(part in step.f_code.co_filename for step in walk(frame) for part in _COMPILER):
+        _begin()
         return
     raise WithoutEndError(f"no end within {SECONDS} seconds of processor time")

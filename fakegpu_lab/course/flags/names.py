@@ -105,11 +105,13 @@ class Names:
 
     def learn(self, tree: ast.Module | None, *, own: bool = False) -> None:
         """Remember what a cell's names stand for; with `own`, it is an answer's, and what it makes is its own."""
-        classes = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)] if tree is not None else []
+        if tree is None:
+            return
+        classes = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
         methods = {id(one) for found in classes for one in found.body}
-        called = {id(one.func) for one in ast.walk(tree) if isinstance(one, ast.Call)} if tree is not None else set()
-        self._putting |= {one.name for one in ast.walk(tree) if own and _puts(one)} if tree is not None else set()  # type: ignore[attr-defined]
-        for node in ast.walk(tree) if tree is not None else ():
+        called = {id(one.func) for one in ast.walk(tree) if isinstance(one, ast.Call)}
+        self._putting |= {one.name for one in ast.walk(tree) if own and _puts(one)}  # type: ignore[attr-defined]
+        for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     name = alias.name if alias.asname else alias.name.split(".")[0]
@@ -156,14 +158,11 @@ class Names:
                     self._put(node, own=own)
                 if own and isinstance(node, ast.Attribute) and node.attr in _PUT and id(node) not in called:
                     self._hold(node.value, [_UNKNOWN])  # what the method is called with later is not followed
-        for place, parameters in _scopes(tree) if own and tree is not None else ():
+        for place, parameters in _scopes(tree) if own else ():
             for target, value in _bindings(place):
                 if isinstance(target, ast.Attribute):
                     self._attributes.setdefault(target.attr, []).append((value, parameters))
-                    if isinstance(value, ast.Lambda):
-                        self._returns.setdefault(target.attr, []).append(
-                            (value.body, parameters_of(value, method=False))
-                        )
+                    self._call_of(target.attr, value)
 
     def _bind(self, target: ast.expr, value: ast.expr, *, own: bool) -> None:
         if isinstance(target, ast.Starred):
@@ -177,12 +176,16 @@ class Names:
                 self._mean(target.id, path)
             if own:
                 self._bound.setdefault(target.id, []).append(value)
-                if isinstance(value, ast.Lambda):
-                    self._returns.setdefault(target.id, []).append((value.body, parameters_of(value, method=False)))
+                self._call_of(target.id, value)
                 self._leads.setdefault(target.id, set()).update(_names_in(value))
         elif isinstance(target, ast.Subscript) and isinstance(root := root_of(target), ast.Name) and own:
             self._hold(root, [value])
             self._leads.setdefault(root.id, set()).update(_names_in(value))
+
+    def _call_of(self, name: str, value: ast.expr) -> None:
+        """Remember what a call of a name or an attribute returns, if a lambda is bound to it."""
+        if isinstance(value, ast.Lambda):
+            self._returns.setdefault(name, []).append((value.body, parameters_of(value, method=False)))
 
     def _put(self, call: ast.Call, *, own: bool) -> None:
         """Remember what a call puts into a list: a method of the list's, a library, or a function of the notebook's."""
@@ -460,15 +463,16 @@ class Names:
             held = _of_items(held) if name in self._generators else held
             given = self._is_given_own(node, parameters, seen, held)
             return self._returned_own(name, parameters, seen, held, given=given)
-        if name in allowed.PASSED_ON and isinstance(func, ast.Name) and not self._bound.get(name):
-            return self._is_given_own(node, parameters, seen, _of_items(held) if name in _IN_PAIRS else held)
-        if not self._hold_own(held, parameters, seen):
+        builtin = isinstance(func, ast.Name) and name in allowed.PASSED_ON and not self._bound.get(name)
+        if not builtin and not self._hold_own(held, parameters, seen):
             return False
         if not name or not all(self._calls_own(one, parameters, seen) for one in self._bound.get(name, ())):
             return False
         passing = allowed.ITEMS_OF | allowed.GIVES_BACK if isinstance(func, ast.Attribute) else allowed.PASSED_ON
         if name in passing:
-            return self._is_given_own(node, parameters, seen, held)
+            return self._is_given_own(
+                node, parameters, seen, _of_items(held) if builtin and name in _IN_PAIRS else held
+            )
         known = {*self._attributes, *self._returns, *self._in_class}
         inherited = bool(held) and isinstance(func, ast.Name) and not any(one.rstrip(_DEPTHS) in known for one in held)
         return not inherited or self._is_given_own(node, parameters, seen)

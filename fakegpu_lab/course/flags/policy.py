@@ -33,6 +33,7 @@ _SECRET = re.compile(
 )
 _QUIET = frozenset({"print", "help", "dir", "type", "repr", "id"})
 _CONSUMES = frozenset({"all", "any", "dict", "list", "max", "min", "print", "set", "sorted", "sum", "tuple"})
+_PRECISION = "computes products with another precision ({})"
 _LOGS = frozenset({"warn", "log", "debug", "info", "warning", "error", "critical", "exception"})
 _BY_NAME = frozenset({"getattr", "setattr", "delattr"})
 _NAMESPACES = frozenset({"globals", "locals", "exec"})
@@ -341,8 +342,8 @@ class _Cell(ast.NodeVisitor):
         given = getattr(self._parent, "value", None)
         if node.attr == "grad" and isinstance(given, ast.Constant) and given.value is None:
             return ""  # what the name of a parameter stands for does not matter: no module has a `grad`
-        if node.attr in allowed.PRECISION and self._is_in_function and self._policy.one_precision:
-            return f"computes products with another precision ({node.attr})"
+        if self._changes_precision(node.attr):
+            return _PRECISION.format(node.attr)
         if path:
             return "" if path.startswith(allowed.SETTINGS) else f"assigns to {ast.unparse(node)}"
         if (self._names.is_class(node.value), node.attr) in self._policy.set:
@@ -354,6 +355,10 @@ class _Cell(ast.NodeVisitor):
         if self._names.is_own(node.value, self._parameters):
             return ""
         return f"sets {ast.unparse(node)[:60]}, which the answer did not make"
+
+    def _changes_precision(self, name: str) -> bool:
+        """Whether a function or a setting computes products in a precision that the lesson does not speak of."""
+        return name in allowed.PRECISION and self._is_in_function and self._policy.one_precision
 
     def _replaces(self, owner: ast.expr, name: str) -> bool:
         """Whether an attribute stands before a method of what may be a tensor, a module or an optimizer."""
@@ -564,8 +569,8 @@ class _Cell(ast.NodeVisitor):
         yield from self._loading(node, path, name, named)
         yield from self._copying(node, path, name, named)
         yield from self._looking(node, name, named)
-        if name in allowed.PRECISION and self._is_in_function and self._policy.one_precision:
-            yield f"computes products with another precision ({name})"
+        if self._changes_precision(name):
+            yield _PRECISION.format(name)
         yield from self._formatting(node, path, name, named)
         yield from self._changing(node, path, name, named)
         yield from self._registering(node.func, path, name)
