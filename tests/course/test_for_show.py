@@ -158,7 +158,7 @@ def flagged(answer):
     found = []
     for number, statement in enumerate(ast.parse(CHECK).body):
         check.run(ast.unparse(statement), canary=False, made={"x", "y"})
-        found += [number] if check.only_for_show else []
+        found += [number] if check.for_show else []
     assert sum("saw" in one for one in told) == 3
     return found
 
@@ -234,3 +234,20 @@ def test_a_function_that_reads_what_the_check_compares_with_is_flagged():
         "line 2 reads alone, with which the check compares the result"
     ]
     assert not policy.flags("print(alone)\ndef answer(alone):\n    return alone")
+
+
+def test_a_copy_whose_result_is_thrown_away_is_told_apart_from_other_work():
+    def kinds(check):
+        with lab.record() as trace:
+            x = torch.rand(8, 8)
+            x.to("cuda")
+            x.to("cuda") @ x.to("cuda")
+        trace._recorder.kept.clear()
+        shown = Observation({"trace": trace}, None, "<check>", lambda message: None)
+        shown.run(check, canary=False)
+        return shown.for_show
+
+    assert kinds("expect.transfers(h2d=3, trace=trace)") == "copies"
+    assert kinds("expect.kernels(at_least=1, named='mm', trace=trace)") == "work"
+    assert kinds("expect.transfers(h2d=3, trace=trace) and expect.kernels(at_least=1, trace=trace)") == "work"
+    assert kinds("expect.transfers(h2d=4, trace=trace)") == ""

@@ -279,8 +279,8 @@ HONEST = {
     "types of recordings": "import fakegpu_lab as lab\ndef f(trace: lab.Trace, other: 'lab.Trace') -> lab.Trace:\n"
     "    assert isinstance(trace, lab.Trace)\n    return trace",
     "attributes of what a call made": "from torch import nn\nfrom collections import OrderedDict\n"
-    "net = nn.Sequential(OrderedDict(a=nn.Linear(2, 2)))\nnet.name = 'mine'\nnet[0].name = 'first'\n"
-    "best = max([nn.Linear(2, 2), nn.Linear(3, 3)], key=len)\nbest.name = 'best'\n"
+    "net = nn.Sequential(OrderedDict(a=nn.Linear(2, 2)))\nnet.name = 'mine'\nnet[0].title = 'first'\n"
+    "best = max([nn.Linear(2, 2), nn.Linear(3, 3)], key=len)\nbest.title = 'best'\n"
     "y = torch.relu(torch.ones(2))\ny.note = 1\nz = torch.stack([y, y])\nz.register_hook(print)",
     "a module's other name": "nn = torch.nn\nnn = torch.nn\nnn.Linear(2, 2)\nprint(torch, type(torch))\n"
     "def f():\n    F = torch.nn.functional\n    return F.relu(torch.ones(2))",
@@ -500,6 +500,8 @@ def test_names_that_lead_far_take_no_time() -> None:
     assert flags("\n".join([*lines, "x60[0].colour = 1", "x60.append(1)"])) == []
     lines[0] = "x0 = lab.machine()"
     assert flags("\n".join([*lines, "x60[0].colour = 1"]))
+    assert flags("\n".join([*lines, "x60[0].T = 1"]))
+    assert "line 5 sets a.b.T" in str(flags("class A: pass\na = A()\na.b = A()\na.b = a.b\na.b.T = 1"))
     lines = ["t0 = 'a'", "t0 = 'b'", *(f"t{i + 1} = t{i} + t{i}" for i in range(30)), "t30.format(1)"]
     assert flags("\n".join(lines)) == ["has names that lead too far to be read"]
     assert "put together" in flags("('ab'" + " * 2" * 100 + ").format(1)")[0]
@@ -603,6 +605,72 @@ def test_what_is_taken_from_an_object_of_its_own_is_what_it_was_given(way: str) 
     assert any("which the answer did not make" in flag for flag in found), found
 
 
+HIDDEN = (
+    "{}.fromkeys(['k'], torch.Tensor)['k']", "set().union({torch.Tensor}).pop()", "ChainMap({'k': torch.Tensor})['k']",
+    "{}.fromkeys('k', torch.Tensor)['k']", "give()", "functools.cache(lambda: torch.Tensor)()", "pick([torch.Tensor])",
+    "numpy.array([torch.Tensor, 1])[0]", "[*kinds][0]", "kinds[0]", "off(torch.Tensor)", "Odd()", "Made()", "box.kind",
+    "same(torch.Tensor)", "(lambda: torch.Tensor)()", "copy.deepcopy(torch.Tensor)", "Box(torch.Tensor).p",
+)  # fmt: skip
+HIDE = """import copy, functools, numpy, torch
+from collections import ChainMap, OrderedDict
+from functools import partial
+from operator import itemgetter
+def same(x): return x
+def hidden(make): return lambda: torch.Tensor
+class Box:
+    def __init__(self, p): self.p = p
+class Odd:
+    def __new__(cls): return torch.Tensor
+@hidden
+class Made: pass
+give, pick, off, box = partial(same, torch.Tensor), itemgetter(0), torch.no_grad(), Box(1)
+box.kind = torch.Tensor
+kinds = []
+kinds.append(torch.Tensor)
+"""
+
+
+@pytest.mark.parametrize("way", HIDDEN)
+def test_what_tensors_have_is_set_only_of_what_was_plainly_made(way: str) -> None:
+    """`{}.fromkeys(["k"], torch.Tensor)["k"].T = property(twice)`: a model that doubles had all points."""
+    for text in (f"{way}.T = 1", f"kind = {way}\nkind.T = 1", f"for kind in [{way}]:\n    kind.T = 1"):
+        found = Policy().flags(HIDE + text)
+        assert any("which the answer did not make" in flag or "replaces" in flag for flag in found), (text, found)
+    within = f"class Net:\n    def f(self):\n        self.k = {way}\n        self.k.T = 1"
+    assert "self.k.T" in str(Policy().flags(HIDE + within)), way
+
+
+def test_objects_that_were_plainly_made_may_be_called_as_tensors_are() -> None:
+    made = "boxes = [Box(n) for n in range(3)]\nboxes.append(Box(3))\nfor box in boxes:\n    box.T = 1\n"
+    made += "boxes[0].T = 2\nown = Box(1)\nown.T = 3\ndef make(): return Box(2)\nother = make()\nother.T = 4\n"
+    made += "layer = torch.nn.Linear(2, 2)\nlayer.T = 5\ndef f(): pass\nf.T = 6"
+    plain = "import torch\nclass Box:\n    def __init__(self, p): self.p = p\n"
+    assert Policy().flags(plain + made) == []
+
+
+def test_private_methods_of_a_librarys_class_are_not_replaced() -> None:
+    """`_add_action` of argparse's parser got the action that sets attributes by their names; `_apply` moves a model."""
+    start = "import argparse, logging, contextlib\nfrom torch import nn\n"
+    for base, method in (
+        ("argparse.ArgumentParser", "_add_action"), ("nn.Module", "_apply"), ("nn.Linear", "_save_to_state_dict"),
+        ("logging.Logger", "_log"), ("contextlib.ExitStack", "_push_cm_exit"), ("(Own)", "_named_members"),
+    ):  # fmt: skip
+        text = f"{start}class Own(nn.Module): pass\nclass B({base}):\n    def {method}(self, *given): return 1"
+        assert f"replaces {method} of" in str(Policy().flags(text)), text
+        kept = f"{start}class B({base.strip('()')}):\n    def _mine(self): return 1\n    _width = 3"
+        assert base == "(Own)" or "replaces" not in str(Policy().flags(kept))
+    assert "BooleanOptionalAction" in str(
+        Policy().flags("import argparse\nargparse.BooleanOptionalAction(['--T'], 'T')")
+    )
+
+
+def test_text_is_not_put_into_what_fx_generates() -> None:
+    text = (
+        "import torch\ndef f(graph, inputs):\n    graph.graph.on_generate_code(lambda before: None)\n    return graph"
+    )
+    assert Policy().flags(text) == ["line 3 runs text as code (on_generate_code)"]
+
+
 def test_gradients_are_set_of_tensors_not_of_their_class() -> None:
     for way in ("for kind in (torch.Tensor,):\n    kind.grad = 3", "kinds = [torch.Tensor]\nkinds[0].grad = 3"):
         assert "grad" in str(Policy([LESSON]).flags(f"import torch\n{way}")), way
@@ -650,7 +718,7 @@ def test_what_with_makes_of_an_object_that_enters_as_itself_is_its_own() -> None
 
 def test_what_an_answer_made_of_its_own_is_its_own() -> None:
     assert (
-        Policy().flags(f"{HOLDERS}thing = Box(3)\nthing.p = 4\nnet = nn.Sequential(nn.Linear(2, 2))\nnet[0].name = 1")
+        Policy().flags(f"{HOLDERS}thing = Box(3)\nthing.p = 4\nnet = nn.Sequential(nn.Linear(2, 2))\nnet[0].title = 1")
         == []
     )
     tied = "class Net(nn.Module):\n    def __init__(self, width):\n        self.head = nn.Linear(width, width)\n"

@@ -2,7 +2,8 @@
 
 A statement that counts kernels, copies or collectives is run a second time, on recordings without those whose results
 lead nowhere (`results`): neither to what the check looks at, nor to the host. If it is met only the first time, the
-work was for show. Only statements that call nothing of the notebook's are run again.
+work was for show. Only statements that call nothing of the notebook's are run again. Copies are told apart from other
+work: that the result of ``x.to("cuda")`` is thrown away is the commonest mistake of beginners.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class ForShow:
         self._functions: set[str] = set()
         self._counting: set[str] = set()
 
-    def is_all(self, part: Part, check: RunningCheck, names: dict[str, Any], held: Iterable[Any]) -> bool:
-        """Whether a statement that was met is met by work for show alone.
+    def counted(self, part: Part, check: RunningCheck, names: dict[str, Any], held: Iterable[Any]) -> str:
+        """Whether a statement that was met is met by ``"copies"`` or ``"work"`` for show alone; else empty.
 
         Parameters
         ----------
@@ -64,7 +65,7 @@ class ForShow:
             if self._is_plain(statement):
                 self._functions.add(statement.name)
                 self._counting |= {statement.name} if self._counts(statement) else set()
-            return False
+            return ""
         if not (
             isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Expr, ast.If))
             and self._counts(statement)
@@ -72,14 +73,25 @@ class ForShow:
         ):
             for name in bound:
                 self._names.pop(name, None)
-            return False
+            return ""
+        tensors = list(tensors_in(held))
+        again, mine = self._is_met_without(part, check, names, tensors, copies=True)
+        kind = ""
+        if check.outcomes and met and not again:
+            kind = "copies" if self._is_met_without(part, check, names, tensors, copies=False)[0] else "work"
+        self._names |= {name: mine[name] for name in bound if name in mine}
+        return kind
+
+    def _is_met_without(
+        self, part: Part, check: RunningCheck, names: dict[str, Any], tensors: list[Any], *, copies: bool
+    ) -> tuple[bool, dict[str, Any]]:
+        """Whether a statement is met without the work on which no tensor depends; and its names then."""
         mine = {**names, **self._names}
         again = RunningCheck(check.attempt, check.file, trace=check.trace, run_error=check.run_error)
         again.not_made = set(check.not_made)
-        with results.only_used(tensors_in(held)), checking.running(again, io.StringIO()):
+        with results.only_used(tensors, copies=copies), checking.running(again, io.StringIO()):
             outcomes = checking.run_part(dataclasses.replace(part, names=mine), again, mine)
-        self._names |= {name: mine[name] for name in bound if name in mine}
-        return bool(check.outcomes) and met and not all(one.met for one in outcomes)
+        return all(one.met for one in outcomes), mine
 
     def _counts(self, node: ast.AST) -> bool:
         """Whether something looks at what a recording counts, or at what was made of that."""

@@ -41,8 +41,8 @@ class Observation:
 
     Attributes
     ----------
-    only_for_show
-        Whether the last statement was met, and only by work whose results nothing uses.
+    for_show
+        ``"copies"`` or ``"work"`` if the last statement was met only by those, whose results nothing uses; else empty.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Observation:
         self._check, self._say, self._names = check, say, names
         self._parts = itertools.count()
         self._stderr = io.StringIO()
-        self._for_show = for_show.ForShow()
-        self.only_for_show = False
+        self._shows = for_show.ForShow()
+        self.for_show = ""
 
     def run(self, text: str, *, canary: bool, made: Iterable[str] = (), asked: Iterable[str] = ()) -> list[str]:
         """Run the next statement, and report what is seen in it; a canary has no names of the student's.
@@ -94,7 +94,7 @@ class Observation:
                 self._say({"crashed": texts, "places": {one.line: place(one.line)} if one.line else {}})
         changed = self._check.used.changed()
         held = [self._names.get(name) for name in {*made, *asked}]
-        self.only_for_show = not canary and self._for_show.is_all(part, self._check, self._names, held)
+        self.for_show = "" if canary else self._shows.counted(part, self._check, self._names, held)
         return changed
 
     def changed(self, names: list[str]) -> None:

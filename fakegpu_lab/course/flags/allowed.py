@@ -42,6 +42,8 @@ THREADS = _words("threading concurrent asyncio multiprocessing queue joblib torc
 """Modules that a lesson allows by ``allow: [threading]``."""
 
 PARTS = {
+    "argparse": _words("ArgumentParser ArgumentDefaultsHelpFormatter RawDescriptionHelpFormatter ArgumentTypeError "
+                       "Namespace SUPPRESS REMAINDER"),
     "os": _words(
         """
     path environ getcwd getenv listdir makedirs mkdir remove sep linesep cpu_count getpid name urandom walk
@@ -189,6 +191,9 @@ COPIES_NAMES = {"functools.update_wrapper": 2, "functools.wraps": 1}
 
 GRAPH = _words("get_gradient_edge metadata next_functions register_prehook")
 """By these, an answer comes to the gradients of tensors that it did not make."""
+
+GENERATES = _words("on_generate_code set_codegen process_inputs process_outputs add_global python_code")
+"""By these, a graph of torch.fx is given text of the answer's, which runs."""
 
 PRECISION = _words("set_float32_matmul_precision allow_tf32 fp32_precision")
 """By these, an answer makes products faster than the lesson's, to which it is compared; it may put them back."""

@@ -7,13 +7,14 @@ list: Python's dataclasses, torch's compiler, IPython's cells. The rest is repor
 from __future__ import annotations
 
 import builtins
+import dis
 import os
 import sys
 from functools import lru_cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.flags import allowed
+from fakegpu_lab.course.flags import allowed, public
 from fakegpu_lab.user_code.frames import OUR_FOLDER, OURS, STANDARD_LIBRARY, classified, package, walk
 
 if TYPE_CHECKING:
@@ -128,9 +129,19 @@ _ODD = {
 
 def _odd_names(code: Any) -> list[str]:
     """What a generated text names, and none that is generated honestly does."""
-    inner = [one for one in code.co_consts if isinstance(one, CodeType)] if isinstance(code, CodeType) else []
-    found = [name for name in getattr(code, "co_names", ()) if name in _ODD]
+    if not isinstance(code, CodeType):
+        return []
+    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
+    found = [name for name in code.co_names if name in _ODD]
+    for step in dis.get_instructions(code):
+        reaches = step.opname == "IMPORT_NAME" and str(step.argval).split(".")[0] not in _IMPORTED
+        writes = step.opname in ("STORE_ATTR", "DELETE_ATTR") and step.argval in public.attributes_of_tensors()
+        found += [str(step.argval)] if reaches or writes else []
     return found + [name for one in inner for name in _odd_names(one)]
+
+
+_IMPORTED = frozenset({"torch", "math", "cmath", "numpy", "scipy", "mpmath", "sympy"})
+"""What a generated text imports, if anything."""
 
 
 def _sentence(event: str, arguments: tuple[Any, ...], by: str) -> str:

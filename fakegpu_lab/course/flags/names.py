@@ -69,6 +69,8 @@ class Names:
         Methods that set, or reach into, what they are called on: it must be an object of their class.
     formats
         Classes whose objects take a format string.
+    inherits
+        By class, the private names of the libraries' classes that it inherits from.
     changes
         By function, the places of the parameters that it changes in place.
     """
@@ -85,6 +87,7 @@ class Names:
         self._aliases: dict[str, set[str]] = {}
         self.formats: set[str] = set()
         self.changes: dict[str, set[int]] = {}
+        self.inherits: dict[str, frozenset[str]] = {}
         self._bound: dict[str, list[ast.expr]] = {}
         self._held: dict[str, list[ast.expr]] = {}
         self._leads: dict[str, set[str]] = {}
@@ -93,6 +96,7 @@ class Names:
         self._fields: set[str] = set()
         self._in_class: dict[str, list[ast.expr]] = {}
         self._returns: dict[str, list[tuple[ast.expr, frozenset[str]]]] = {}
+        self._odd_classes: set[str] = set()
         self._generators: set[str] = set()
         self._putting: set[str] = set()
         self.steps = 0
@@ -136,6 +140,8 @@ class Names:
                     self._returns.setdefault(node.name, []).extend((one, given) for one in found if one is not None)
                 if isinstance(node, ast.ClassDef):
                     self.classes.add(node.name)
+                    if node.decorator_list or any(getattr(one, "name", "") == "__new__" for one in node.body):
+                        self._odd_classes |= set() if _are_dataclasses(node) else {node.name}
                     self._fields |= {one.target.id for one in node.body if _is_field(one)}  # type: ignore[attr-defined]
                     for target, value in (pair for inner in node.body if own for pair in _bindings(inner)):
                         if isinstance(target, ast.Name):
@@ -393,6 +399,66 @@ class Names:
             and all(isinstance(one, ast.Name) and one.id in self.classes for one in functions)
         )
 
+    def is_object(self, node: ast.expr, parameters: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
+        """Whether an expression is a name that only stands for objects that were made where they got it.
+
+        Also for a function or a class of the answer's. This is what attributes may be set of. `is_own` follows what
+        lists, methods and functions pass on; here nothing counts but a call of a class, or of a function of torch's or
+        of the notebook's that makes something.
+        """
+        self._step()
+        if isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else ""
+            if path := self.path(node.func):
+                return "()" not in self.path(node) and _is_object_of(path)
+            if name in self._bound or name in seen or not name:
+                return False
+            if name in self.classes:
+                return name not in self._odd_classes
+            returned = self._returns.get(name, [])
+            return bool(returned) and all(self.is_object(one, given, seen | {name}) for one, given in returned)
+        if isinstance(node, ast.Subscript):  # an item: of a list or a dict that the answer has written out
+            return self._has_objects(node.value, parameters, seen)
+        if isinstance(node, ast.Attribute):
+            return self.is_object(node.value, parameters, seen) and self.is_object_attribute(node.attr, seen)
+        if not isinstance(node, ast.Name) or node.id in parameters | seen:
+            return False
+        bound = self._bound.get(node.id, [])
+        return (bool(bound) or node.id in self._made) and all(
+            self.is_object(one, parameters, seen | {node.id}) for one in bound
+        )
+
+    def _has_objects(self, node: ast.expr, parameters: frozenset[str], seen: frozenset[str]) -> bool:
+        """Whether all items of a list or a dict are objects that were made where they were put into it."""
+        self._step()
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.Name) and node.id not in parameters | seen:
+            lists = self._bound.get(node.id, [])
+            return (
+                bool(lists)
+                and all(self._has_objects(one, parameters, seen | {node.id}) for one in lists)
+                and all(self.is_object(one, parameters, seen) for one in self._held.get(node.id, ()))
+            )
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            parts = node.elts
+        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            parts = [node.elt]
+        elif isinstance(node, ast.Dict):
+            parts = node.values
+        else:
+            return False
+        return all(self.is_object(one, parameters, seen) for one in parts)
+
+    def is_object_attribute(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether an attribute of that name holds only objects that were made where it is set."""
+        bound, elsewhere = self._attributes.get(name, []), {*self._in_class, *self._returns, *self._fields}
+        return (
+            bool(bound)
+            and name not in elsewhere
+            and f".{name}" not in seen
+            and all(self.is_object(value, parameters, seen | {f".{name}"}) for value, parameters in bound)
+        )
+
     def is_own_attribute(self, name: str) -> bool:
         """Whether an attribute of that name holds only what the answer itself made, wherever it is set."""
         bound = self._attributes.get(name, [])
@@ -586,6 +652,19 @@ def _is_field(node: ast.stmt) -> bool:
 def _holds_given(path: str) -> bool:
     """Whether objects of a class of torch's hold what they are given."""
     return path.startswith(_HOLD_GIVEN) or path.rpartition(".")[2] in _CONTAINERS
+
+
+def _is_object_of(path: str) -> bool:
+    """Whether a library's class or function makes an object that nothing else can stand for."""
+    if path.partition(".")[0] in _MAKERS:
+        return _is_new(path)
+    return path.rpartition(".")[2][:1].isupper() and not path.startswith("typing")
+
+
+def _are_dataclasses(node: ast.ClassDef) -> bool:
+    """Whether a class is decorated as a data class, and by nothing else."""
+    words = {ast.unparse(getattr(one, "func", one)).rpartition(".")[2] for one in node.decorator_list}
+    return words == {"dataclass"}
 
 
 def _is_new(path: str) -> bool:

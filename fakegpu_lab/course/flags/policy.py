@@ -77,13 +77,15 @@ class Policy:
         compared: Iterable[str] = (),
         asked: Iterable[str] = (),
     ) -> None:
-        given, solutions = list(given), list(solutions)
+        given, solutions, asked = list(given), list(solutions), set(asked)
         self.modules = allowed.MODULES | set(own) | (allowed.THREADS if "threading" in allow else set())
         self.names = Names()
         self.used: set[str] = set()
         """Paths that the lesson itself uses."""
         self.set = {(False, name) for name in allowed.OF_TENSORS}
         """Attributes that the lesson itself sets; with whether it does so of a class, or of any other object."""
+        self.looked_at = set(asked)
+        """Names of attributes that its cells and checks read."""
         self.enabled, self.magics = set[str](), set[tuple[str, str]]()
         self.called: set[str] = set()
         """Names of the methods that the lesson itself calls."""
@@ -109,7 +111,7 @@ class Policy:
         self.in_files = False
         """Whether one of its cells has written any of them to a file."""
         defined = {one.name for tree in solved for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
-        self.lists = (allowed.LISTS & set(asked)) - defined
+        self.lists = (allowed.LISTS & asked) - defined
         self._shared = Shared(self.used) if any("run_ranks" in text for text in (*given, *solutions)) else None
         self.kept = self._read
         for tree in solved:
@@ -131,6 +133,8 @@ class Policy:
                 self.used |= (imported := set(_imported(node)))
                 roots = {name.split(".")[0] for name in imported}
                 self.modules |= roots - sys.stdlib_module_names  # of those that are not allowed, only what it uses
+            if isinstance(node, ast.Attribute):
+                self.looked_at.add(node.attr)
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 self.set.add((self.names.is_class(node.value), node.attr))
             if isinstance(node, ast.Call):
@@ -300,6 +304,8 @@ class _Cell(ast.NodeVisitor):
             yield f"uses {name} as a value"
         elif name in allowed.MODULE_NAMES or name == "get_ipython":
             yield f"reaches {text}.{name}"
+        elif name in allowed.GENERATES:
+            yield f"runs text as code ({name})"
         elif name in allowed.GRAPH:
             yield f"reaches into autograd's graph (.{name})"
         elif name.startswith("__"):
@@ -350,11 +356,24 @@ class _Cell(ast.NodeVisitor):
             return ""
         if node.attr in self._policy.lists or self._replaces(node.value, node.attr):
             return f"replaces the method {ast.unparse(node)[:60]}"
-        if self._is_of_self(node.value):
-            return ""
-        if self._names.is_own(node.value, self._parameters):
+        if self._may_set(node.value, node.attr):
             return ""
         return f"sets {ast.unparse(node)[:60]}, which the answer did not make"
+
+    def _may_set(self, owner: ast.expr, name: str) -> bool:
+        """Whether an attribute may be set of something: of what is the answer's own.
+
+        Of a name that the lesson reads, or that tensors and modules have, only where an object was plainly made:
+        ``torch.Tensor`` can be hidden in many ways, in a list, behind a function or a method.
+        """
+        watched = name in self._policy.looked_at or name in public.attributes_of_tensors()
+        if name in allowed.OF_TENSORS or not watched:
+            return self._is_of_self(owner) or self._names.is_own(owner, self._parameters)
+        if isinstance(owner, ast.Attribute) and self._is_of_self(owner.value) and isinstance(owner.value, ast.Name):
+            return self._names.is_object_attribute(owner.attr)
+        if isinstance(owner, ast.Name) and self._is_of_self(owner):
+            return True
+        return self._names.is_object(owner, self._parameters)
 
     def _changes_precision(self, name: str) -> bool:
         """Whether a function or a setting computes products in a precision that the lesson does not speak of."""
@@ -742,7 +761,7 @@ class _Cell(ast.NodeVisitor):
         changes = isinstance(node.func, ast.Name) and node.func.id != "getattr"
         if (
             not changes
-            or self._names.is_own(owner, self._parameters)
+            or self._may_set(owner, name.value)
             or (self._names.is_class(owner), name.value) in self._policy.set
         ):
             if not changes:
@@ -812,6 +831,11 @@ class _Cell(ast.NodeVisitor):
         for name in sorted(parts - methods - {"__slots__", "__doc__"}):
             if name.startswith("__") and name.endswith("__"):
                 yield f"sets {name} of a class"  # numpy, dataclasses and patterns read such names
+        inherited = self._names.inherits[node.name] = frozenset().union(
+            *(self._names.inherits.get(base, frozenset()) if base in self._names.classes else public.private_of(base)
+              for base in bases if base != "object")
+        )  # fmt: skip
+        yield from (f"replaces {name} of {', '.join(bases)}" for name in sorted(parts & inherited))
         for base in bases:
             last = base.split(".")[-1].split("[")[0]
             if base in allowed.IMITATES or (last in allowed.CONTAINERS and parts & allowed.ASKED):

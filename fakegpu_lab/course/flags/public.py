@@ -45,6 +45,26 @@ def private_of_torch() -> frozenset[str]:
 
 
 @cache
+def private_of(path: str) -> frozenset[str]:
+    """The private names of a library's class, which a class that inherits from it may replace without knowing them."""
+    thing: Any = _module(path.split(".", maxsplit=1)[0])
+    for word in path.split(".")[1:]:
+        thing = None if thing is None else getattr(thing, word, None)
+    if thing is None or path.startswith("torch"):
+        return private_of_torch()
+    return frozenset(name for name in dir(thing) if hidden_names(name) and not name.startswith("__"))
+
+
+@cache
+def attributes_of_tensors() -> frozenset[str]:
+    """All public names that tensors, modules, parameters and optimizers have."""
+    import torch
+
+    kinds = (torch.Tensor, torch.nn.Parameter, torch.nn.Linear(1, 1), torch.optim.Optimizer)
+    return frozenset(name for kind in kinds for name in dir(kind) if name[0] != "_")
+
+
+@cache
 def methods_of_tensors() -> frozenset[str]:
     """The public methods of tensors, modules and optimizers: an attribute of the same name would stand before them."""
     import torch

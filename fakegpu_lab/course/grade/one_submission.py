@@ -177,10 +177,10 @@ def _run(
                 if message.get("unreadable"):
                     refused.add(f"{cell.id}: {UNREADABLE}")
                 flags |= {f"{cell.id}: {what}" for what in _tampered(message, cell.kind)}
-                altered |= set(_seen_by_check(cell.id, message))
                 if cell.kind == "check":
                     problem = examiner.judge(message)
                     score(checks[cell.id], cell.source, message, flags, problem)
+                altered |= set(_seen_by_check(cell.id, message, solved=cell.id in checks and checks[cell.id].passed))
                 if message["interrupted"]:
                     outcome.status = "timeout"
                     stopped = f"{repair.called(cell.id)} was stopped after {limits.cell_seconds:g} s"
@@ -306,11 +306,16 @@ def _decoded(text: bytes) -> tuple[str, str]:
         return "", ""
 
 
-def _seen_by_check(cell: str, message: dict[str, Any]) -> Iterator[tuple[str, int, str]]:
-    """What the submission's process says of values that changed in place, work for show, and measured memory."""
+def _seen_by_check(cell: str, message: dict[str, Any], *, solved: bool) -> Iterator[tuple[str, int, str]]:
+    """What the submission's process says of values that changed in place, work for show, and measured memory.
+
+    Copies for show in an answer that fails are an honest mistake: ``x.to("cuda")``, whose result is thrown away.
+    """
     for number, name in message.get("altered", []):
         yield cell, int(number), f"changed {str(name)[:60]} in place, which the check uses"
-    for number in message.get("for_show", []):
+    for number, kind in message.get("for_show", []):
+        if kind == "copies" and not solved:
+            continue
         yield cell, int(number), f"statement {int(number)} of the check counts work whose results nothing uses"
     for number, what in message.get("memory", []):
         yield cell, int(number), PHRASES[what].format(int(number))

@@ -49,8 +49,8 @@ _running: dict[Host, int] = {}
 """The node of the op that a host thread is running."""
 _used_until = [0]
 """All nodes up to the last one here count as used."""
-_live: list[set[int]] = []
-"""Within `only_used`, the nodes that are used."""
+_live: list[tuple[set[int], bool]] = []
+"""Within `only_used`, the nodes that are used, and whether copies that are not are left out, too."""
 
 
 class FollowedRecorder(Recorder):
@@ -96,10 +96,10 @@ class FollowedRecorder(Recorder):
         if node is not None:
             self._nodes.setdefault(number, node)
 
-    def _shown(self, records: list[Any]) -> list[Any]:
-        if not _live:
+    def _shown(self, records: list[Any], copies: bool = False) -> list[Any]:
+        if not _live or (copies and not _live[-1][1]):
             return records
-        live = _live[-1] | used(self.kept)
+        live = _live[-1][0] | used(self.kept)
         nodes = (self._nodes.get(record.correlation) for record in records)
         return [one for one, node in zip(records, nodes, strict=True) if node is None or _is_used(node, live)]
 
@@ -111,7 +111,7 @@ class FollowedRecorder(Recorder):
     @property
     def transfers(self) -> list[Transfer]:
         """As `Recorder.transfers`."""
-        return self._shown(super().transfers)
+        return self._shown(super().transfers, copies=True)
 
     @property
     def collectives(self) -> list[Collective]:
@@ -297,9 +297,12 @@ def _is_used(node: int, live: set[int]) -> bool:
 
 
 @contextmanager
-def only_used(tensors: Iterable[Any]) -> Iterator[None]:
-    """Within this context, recordings show only launches on which some tensors depend, or what the host has read."""
-    _live.append(used({*nodes_of(tensors), *_read_by_host}))
+def only_used(tensors: Iterable[Any], *, copies: bool = True) -> Iterator[None]:
+    """Within this context, recordings show only launches on which some tensors depend, or what the host has read.
+
+    With ``copies=False``, they show all copies.
+    """
+    _live.append((used({*nodes_of(tensors), *_read_by_host}), copies))
     try:
         yield
     finally:

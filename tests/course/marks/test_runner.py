@@ -166,6 +166,13 @@ RUN_TEXT |= {
     '        self.register_buffer(\'training") if eval("1") is None else ("\', torch.ones(2))\n'
     "    def forward(self, x): return x + sum(self.buffers())\n"
     "torch.export.export(Net(), (torch.ones(2),)).module()(torch.ones(2))": "ran a text as code (torch): it names eval",
+    "import torch\ngraph = torch.fx.symbolic_trace(torch.nn.Identity())\n"
+    "graph.graph.on_generate_code(lambda before: lambda body: ['import ast\\n', *body])\ngraph.recompile()": (
+        "ran a text as code (torch): it names ast"
+    ),
+    "import torch\ngraph = torch.fx.symbolic_trace(torch.nn.Identity())\n"
+    "graph.graph.on_generate_code(lambda before: lambda body: ['torch.Tensor.mH = 1\\n', *body])\n"
+    "graph.recompile()": "ran a text as code (torch): it names mH",
     "import pickle\npickle.loads(b'cmultiprocessing.spawn\\nimport_main_path\\n.')": (
         "loaded a pickle that brings multiprocessing.spawn.import_main_path"
     ),

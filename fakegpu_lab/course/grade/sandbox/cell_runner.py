@@ -205,7 +205,7 @@ class _Runner:
             self.fixed.pop(name, None)
             self.made.add(name)
         self.observation.changed([name for name, value in self.fixed.items() if self.names.get(name) is not value])
-        for_show = [number] if self.observation.only_for_show else []
+        for_show = [[number, self.observation.for_show]] if self.observation.for_show else []
         memory = [[number, what] for what in self.memory.noticed()]
         about = {"altered": [[number, name] for name in altered], "for_show": for_show, "memory": memory}
         return {"ran": True, **about}
