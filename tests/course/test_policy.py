@@ -664,6 +664,34 @@ def test_private_methods_of_a_librarys_class_are_not_replaced() -> None:
     )
 
 
+def test_of_libraries_for_kernels_only_what_is_documented_is_used() -> None:
+    """`cuda.cudadrv.libs.open_cudalib` loads any C code; `tl.extra.modules` is `sys.modules`."""
+    imports = "from numba import cuda, types\nimport triton, triton.language as tl, plotly.graph_objects as go"
+    for text in (
+        "cuda.cudadrv.libs.open_cudalib('x')", "cuda.testing", "tl.extra.modules", "tl.core.knobs", "types.functions",
+        "go.Layout.re.search('a', 'b')",
+    ):  # fmt: skip
+        assert "uses" in str(Policy([imports]).flags(f"{imports}\n{text}")), text
+    kernel = "@cuda.jit\ndef f(x):\n    i = cuda.grid(1)\n"
+    kernel += "    shared = cuda.shared.array(32, 'float32')\n    cuda.atomic.add(x, 0, cuda.threadIdx.x)\n"
+    kernel += "@triton.jit\ndef g(x, n: tl.constexpr):\n    a = tl.load(x + tl.arange(0, n)).to(tl.float32)\n"
+    kernel += "    tl.store(x, tl.extra.libdevice.tanh(tl.math.exp(a)))"
+    assert Policy([imports]).flags(f"{imports}\n{kernel}") == []
+
+
+def test_profilers_and_warnings_do_not_say_which_check_calls() -> None:
+    for text in (
+        "with torch.profiler.profile(with_stack=True) as prof: pass", "torch.profiler.profile(**options)",
+        "with torch.autograd.detect_anomaly(): pass", "torch.autograd.set_detect_anomaly(True)",
+    ):  # fmt: skip
+        assert "called from" in str(Policy().flags(f"import torch\ndef f():\n    {text}")), text
+    assert Policy().flags("import torch\nwith torch.profiler.profile(with_stack=True) as prof: pass") == []
+    rich = "from rich.progress import Progress, BarColumn\nPart = BarColumn\n"
+    assert Policy().flags(f"{rich}Progress('{{task.description}}', BarColumn(), console=None)") == []
+    for column in ("'{task.fields[f].__globals__}'", "''.join([chr(123), path])", "column"):
+        assert "put together" in str(Policy().flags(f"{rich}def f(column): Progress({column})")), column
+
+
 def test_text_is_not_put_into_what_fx_generates() -> None:
     text = (
         "import torch\ndef f(graph, inputs):\n    graph.graph.on_generate_code(lambda before: None)\n    return graph"

@@ -81,6 +81,18 @@ def test_what_numba_cannot_compile_is_said_below_its_own_words(kernel, more, sai
 
 
 @cuda.jit
+def misspelled(x):
+    x[cuda.gird(1)] = 0
+
+
+@notes
+def test_a_misspelled_name_is_no_limit_of_the_compilers() -> None:
+    with pytest.raises(AttributeError, match="gird") as caught:
+        misspelled[1, 1](ones(4))
+    assert "supports neither" not in text(caught.value)
+
+
+@cuda.jit
 def divides(x):
     x[1] = x[1] // x[0]
 

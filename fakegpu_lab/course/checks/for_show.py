@@ -3,7 +3,7 @@
 A statement that counts kernels, copies or collectives is run a second time, on recordings without those whose results
 lead nowhere (`results`): neither to what the check looks at, nor to the host. If it is met only the first time, the
 work was for show. Only statements that call nothing of the notebook's are run again. Copies are told apart from other
-work: that the result of ``x.to("cuda")`` is thrown away is the commonest mistake of beginners.
+work: that the result of ``x.to("cuda")`` is thrown away is a common mistake of beginners.
 """
 
 from __future__ import annotations

@@ -60,6 +60,45 @@ PARTS = {
     "IPython": _words("display"),
     "pdb": _words("set_trace"),
     "numba": _words("cuda types float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 boolean"),
+    "numba.cuda": _words(
+        """
+    jit grid gridsize threadIdx blockIdx blockDim gridDim laneid warpsize shared local const atomic random syncthreads
+    syncthreads_count syncthreads_and syncthreads_or syncwarp shfl_sync shfl_up_sync shfl_down_sync shfl_xor_sync
+    all_sync any_sync eq_sync ballot_sync match_any_sync match_all_sync activemask lanemask_lt threadfence
+    threadfence_block threadfence_system fma cbrt popc brev clz ffs selp nanosleep as_cuda_array to_device device_array
+    device_array_like pinned pinned_array mapped_array managed_array synchronize stream default_stream event
+    event_elapsed_time get_current_device select_device is_available reduce Reduce fp16
+    """
+    ),
+    "numba.cuda.random": _words(
+        """
+    create_xoroshiro128p_states xoroshiro128p_uniform_float32 xoroshiro128p_uniform_float64
+    xoroshiro128p_normal_float32 xoroshiro128p_normal_float64
+    """
+    ),
+    "numba.types": _words("float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 boolean"),
+    "triton.language": _words(
+        """
+    program_id num_programs arange zeros zeros_like full cat join split permute trans reshape view expand_dims broadcast
+    broadcast_to ravel interleave dot dot_scaled load store make_block_ptr advance make_tensor_descriptor
+    load_tensor_descriptor store_tensor_descriptor flip where swizzle2d abs cdiv ceil clamp cos div_rn erf exp exp2 fdiv
+    floor fma log log2 maximum minimum rsqrt sigmoid sin softmax sqrt sqrt_rn umulhi argmax argmin max min reduce sum
+    xor_sum associative_scan cumprod cumsum histogram sort gather topk atomic_add atomic_and atomic_cas atomic_max
+    atomic_min atomic_or atomic_xchg atomic_xor randint4x randint rand randn range static_range debug_barrier
+    max_constancy max_contiguous multiple_of assume static_print static_assert device_print device_assert constexpr
+    tensor dtype pointer_type block_type int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32
+    float64 float8e4nv float8e5 float8e4b15 void extra math
+    """
+    ),
+    "triton.language.math": (_MATH := _words(
+        """
+    abs acos acosh asin asinh atan atan2 atanh cbrt ceil cos cosh div_rn erf erfc exp exp10 exp2 expm1 fabs fdiv floor
+    fma fmod hypot isinf isnan lgamma log log10 log1p log2 pow rint round rsqrt sin sinh sqrt sqrt_rn tan tanh tgamma
+    trunc umulhi
+    """
+    )),
+    "triton.language.extra": _words("libdevice"),
+    "triton.language.extra.libdevice": _MATH,
     "triton": _words("Config autotune cdiv heuristics jit language next_power_of_2 testing"),
     "triton.testing": _words("Benchmark assert_close do_bench perf_report"),
     "string": _words("ascii_letters ascii_lowercase ascii_uppercase capwords digits hexdigits octdigits punctuation "

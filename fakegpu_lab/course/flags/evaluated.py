@@ -132,14 +132,21 @@ def _odd_names(code: Any) -> list[str]:
     if not isinstance(code, CodeType):
         return []
     inner = [one for one in code.co_consts if isinstance(one, CodeType)]
-    found = [name for name in code.co_names if name in _ODD]
+    found = [name for name in (*code.co_names, *filter(_is_special, code.co_consts)) if name in _ODD]
     for step in dis.get_instructions(code):
         reaches = step.opname == "IMPORT_NAME" and str(step.argval).split(".")[0] not in _IMPORTED
         writes = step.opname in ("STORE_ATTR", "DELETE_ATTR") and step.argval in public.attributes_of_tensors()
-        found += [str(step.argval)] if reaches or writes else []
+        names = step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in _GENERATED_NEVER
+        found += [str(step.argval)] if reaches or writes or names else []
     return found + [name for one in inner for name in _odd_names(one)]
 
 
+def _is_special(constant: object) -> bool:
+    return isinstance(constant, str) and constant.startswith("__")
+
+
+_GENERATED_NEVER = frozenset({"getattr", "setattr", "delattr", "open", "print", "vars", "globals", "locals"})
+"""Builtins that no generated text calls by their names."""
 _IMPORTED = frozenset({"torch", "math", "cmath", "numpy", "scipy", "mpmath", "sympy"})
 """What a generated text imports, if anything."""
 

@@ -588,6 +588,10 @@ class _Cell(ast.NodeVisitor):
         yield from self._loading(node, path, name, named)
         yield from self._copying(node, path, name, named)
         yield from self._looking(node, name, named)
+        if self._is_in_function and ("with_stack" in named or (name == "profile" and None in named)):
+            yield "reads where it was called from (with_stack)"
+        if self._is_in_function and name in ("detect_anomaly", "set_detect_anomaly"):
+            yield f"reads where it was called from ({name})"  # its warnings have the whole stack
         if self._changes_precision(name):
             yield _PRECISION.format(name)
         yield from self._formatting(node, path, name, named)
@@ -663,6 +667,8 @@ class _Cell(ast.NodeVisitor):
             if any("{" in one and "." in one for one in held):
                 yield put_together
         formats = [*node.args, *named.values()] if takes else []
+        if last == "Progress":  # rich's: of its columns, those that are texts are formatted
+            formats = [one for one in node.args if not (isinstance(one, ast.Call) and self._names.path(one.func))]
         formats += [named[key] for key in ("bar_format", "fmt") if key in named]
         for given in formats:
             texts = self._names.texts(given, self._parameters)

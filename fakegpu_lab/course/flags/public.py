@@ -90,6 +90,8 @@ def refused(path: str) -> bool:
         inside = _attribute(thing, word)
         if isinstance(thing, ModuleType) and parts is None and _is_foreign(inside, thing, word, so_far):
             return True
+        if isinstance(inside, ModuleType) and not isinstance(thing, ModuleType):  # a class has one
+            return True
         thing = None if inside is _MISSING else inside
     return False
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 COMPARED = (
     "math", "time", "secrets", "random", "random.SystemRandom", "numpy", "numpy.testing", "torch",
     "torch.testing", "torch.nn.functional", "torch.Tensor", "torch.cuda", "torch.cuda.memory", "torch.distributed",
+    "re", "io", "os", "os.path", "contextlib", "collections", "itertools", "functools", "shutil", "tempfile", "gc",
 )  # fmt: skip
 """What checks compare, measure and draw with, beside builtins and this package. (Our driver patches torch, too.)"""
 BUILT_WITH = ("torch.nn", "torch.optim", "torch.amp", "torch.utils.data", "torch.nn.parallel", "torch.nn.utils",
@@ -397,6 +398,8 @@ def watch(
     reported: set[tuple[str, bool]] = set()  # sentences, and whether they are of a child
     looks: dict[int, types.CodeType] = {}  # code of libraries that asks for its own frame
     hidden = tuple(os.path.realpath(path) for path in hide)
+    folder = os.path.realpath(os.curdir) + os.sep
+    compiled = os.path.join(folder, ".inductor", "")  # noqa: PTH118
     pid = os.getpid()
     evaluated_by = evaluated.reports(trusted, lesson, read)
     tools = _tools()
@@ -436,6 +439,14 @@ def watch(
                 if real.startswith("/proc/") and real.endswith("/mem"):
                     report_once("tried to open the memory of a process")
                     raise PermissionError(13, "Permission denied", real)
+        elif event == "ctypes.dlopen" and isinstance(arguments[0], str) and os.sep in arguments[0]:
+            with _unwatched(state):
+                real = os.path.realpath(arguments[0])
+            if real.startswith(folder) and not real.startswith(
+                compiled
+            ):  # whoever asks for it: numba's loader takes a name with a path, too
+                report_once("loaded a library of its own")
+                raise PermissionError(13, "Grading loads no library of a submission", real)
         elif event in evaluated.EVENTS:
             with _unwatched(state):
                 sentence = evaluated_by(event, arguments, sys._getframe(1))

@@ -145,7 +145,7 @@ def not_compiled(error: Exception) -> None:
             "The size of an array that a kernel declares must be a number or a global constant. For shared memory of a "
             "size that only the launch knows: cuda.shared.array(0, dtype) and kernel[blocks, threads, stream, bytes].",
         )
-    elif isinstance(error, AttributeError):
+    elif isinstance(error, AttributeError) and not said.startswith("module "):  # of a module, a name is misspelled
         with_notes(
             error,
             "numba's compiler failed. It supports neither exceptions (try) in kernels nor functions "

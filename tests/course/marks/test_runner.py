@@ -158,6 +158,8 @@ RUN_TEXT = {
     "    yield logging.Formatter('{x.gi_frame}', None, '{').format(logging.makeLogRecord({'x': box[0]}))\n"
     "box = [None]\nbox[0] = told()\nnext(box[0])": "read gi_frame",
     "import marshal\nmarshal.loads(marshal.dumps(1))": "loaded compiled code",
+    "import torch\nopen('own.so', 'wb').close()\n"
+    "try: torch.ops.load_library('./own.so')\nexcept OSError: pass": "loaded a library of its own",
 }
 RUN_TEXT |= {
     "from dataclasses import dataclass\n@dataclass(init=False, repr=False)\nclass A:\n    x: int\n"
@@ -173,6 +175,9 @@ RUN_TEXT |= {
     "import torch\ngraph = torch.fx.symbolic_trace(torch.nn.Identity())\n"
     "graph.graph.on_generate_code(lambda before: lambda body: ['torch.Tensor.mH = 1\\n', *body])\n"
     "graph.recompile()": "ran a text as code (torch): it names mH",
+    "import sympy\nx = sympy.Symbol('x')\n"
+    "text = \"(lambda x: [getattr(nprint, 'x', 1), x - 1][1])\"\n"
+    "sympy.nsolve(sympy.Function(text)(x), x, 0.5)": "ran a text as code (sympy): it names getattr",
     "import pickle\npickle.loads(b'cmultiprocessing.spawn\\nimport_main_path\\n.')": (
         "loaded a pickle that brings multiprocessing.spawn.import_main_path"
     ),
