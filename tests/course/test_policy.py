@@ -688,6 +688,16 @@ def test_profilers_and_warnings_do_not_say_which_check_calls() -> None:
     assert Policy().flags("import torch\nwith torch.profiler.profile(with_stack=True) as prof: pass") == []
     rich = "from rich.progress import Progress, BarColumn\nPart = BarColumn\n"
     assert Policy().flags(f"{rich}Progress('{{task.description}}', BarColumn(), console=None)") == []
+    bars = "from tqdm import tqdm\nfrom functools import partial\noptions = {'leave': False}\n"
+    bars += "more = {}\nmore[key] = text\n"
+    for way in (
+        "tqdm(x, **more)",
+        "partial(tqdm, **more)",
+        "bar = tqdm\nbar(x, **dict([(key, 1)]))",
+        "tqdm(x, **{key: 1})",
+    ):
+        assert "put together" in str(Policy().flags(bars + way)), way
+    assert Policy().flags(bars + "tqdm(x, **options)\ntqdm(x, **{'desc': 'a'}, unit='b')\ndict(**more)") == []
     for column in ("'{task.fields[f].__globals__}'", "''.join([chr(123), path])", "column"):
         assert "put together" in str(Policy().flags(f"{rich}def f(column): Progress({column})")), column
 

@@ -362,6 +362,18 @@ class Names:
         found = [node, *(self._bound.get(node.id, ()) if isinstance(node, ast.Name) else ())]
         return [one for one in found if isinstance(one, ast.Dict)]
 
+    def is_written_out(self, node: ast.expr) -> bool:
+        """Whether an expression is a ``{…}`` whose keys can be read, or a name that is bound to such alone."""
+        parts = self._bound.get(node.id, []) if isinstance(node, ast.Name) else [node]
+        filled = isinstance(node, ast.Name) and node.id in self._held
+        return (
+            bool(parts)
+            and not filled
+            and all(
+                isinstance(one, ast.Dict) and all(isinstance(key, ast.Constant) for key in one.keys) for one in parts
+            )
+        )
+
     def may_be(self, method: str) -> set[str]:
         """The names that a method may have in the bodies of classes: with ``b = a`` there, `a` for `b`."""
         return reachable([method], lambda name: self._aliases.get(name, ()))

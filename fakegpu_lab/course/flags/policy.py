@@ -43,6 +43,8 @@ _ERRORS = frozenset(
 _HISTORY = re.compile(r"_+\d*|_i+\d*")
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _MODES = frozenset({"TorchFunctionMode", "TorchDispatchMode"})
+_BARS = frozenset({"tqdm", "trange", "Progress"})
+"""Bars of progress, which take a format string."""
 _MACHINE = re.compile(r"machine|device|fakegpu|trace|^lab$")
 
 
@@ -661,6 +663,10 @@ class _Cell(ast.NodeVisitor):
         last = path.rsplit(".", maxsplit=1)[-1] or name
         takes = last in allowed.FORMAT or name in self._names.formats or "style" in named
         if None in named and (takes or last == "basicConfig"):
+            yield put_together
+        bars = {last, *(self._names.path(one).rpartition(".")[2] for one in node.args)} & _BARS
+        more = [one.value for one in node.keywords if one.arg is None]
+        if bars and not all(map(self._names.is_written_out, more)):
             yield put_together
         if isinstance(node.func, ast.Attribute) and name in ("replace", "translate"):
             held = self._names.texts(node.func.value, self._parameters) or ()
