@@ -143,10 +143,10 @@ class Names:
                     if node.decorator_list or any(getattr(one, "name", "") == "__new__" for one in node.body):
                         self._odd_classes |= set() if _are_dataclasses(node) else {node.name}
                     self._fields |= {one.target.id for one in node.body if _is_field(one)}  # type: ignore[attr-defined]
-                    for target, value in (pair for inner in node.body if own for pair in _bindings(inner)):
+                    for target, value in (pair for inner in node.body if own for pair in bindings(inner)):
                         if isinstance(target, ast.Name):
                             self._in_class.setdefault(target.id, []).append(value)
-                    for target, value in (pair for one in ast.walk(node) for pair in _bindings(one)):
+                    for target, value in (pair for one in ast.walk(node) for pair in bindings(one)):
                         for one in ast.walk(target):
                             if isinstance(one, ast.Name):
                                 self._aliases.setdefault(one.id, set()).update(names_loaded(value))
@@ -158,14 +158,14 @@ class Names:
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
                 self.private.add(node.attr)
             else:
-                for target, value in _bindings(node):
+                for target, value in bindings(node):
                     self._bind(target, value, own=own)
                 if isinstance(node, ast.Call):
                     self._put(node, own=own)
                 if own and isinstance(node, ast.Attribute) and node.attr in _PUT and id(node) not in called:
                     self._hold(node.value, [_UNKNOWN])  # what the method is called with later is not followed
         for place, parameters in _scopes(tree) if own else ():
-            for target, value in _bindings(place):
+            for target, value in bindings(place):
                 if isinstance(target, ast.Attribute):
                     self._attributes.setdefault(target.attr, []).append((value, parameters))
                     self._call_of(target.attr, value)
@@ -248,7 +248,7 @@ class Names:
         for node in ast.walk(tree):
             if isinstance(node, ast.alias) and name in (node.asname or node.name.split(".")[0], "*"):
                 return True
-            targets = [value for target, value in _bindings(node) for one in ast.walk(target) if _is_named(one, name)]
+            targets = [value for target, value in bindings(node) for one in ast.walk(target) if _is_named(one, name)]
             if any(map(self._all_paths, targets)):
                 return True
         return False
@@ -727,7 +727,7 @@ def _as_far_as_read(texts: list[str]) -> list[str] | None:
     return texts if len(texts) <= _MOST_TEXTS and sum(map(len, texts)) <= _LONGEST_TEXT else None
 
 
-def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+def bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Targets with what they are bound to; to an item of it, in loops."""
     if isinstance(node, ast.Assign):
         yield from ((target, node.value) for target in node.targets)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fakegpu_lab.course.cell_text.source import bound_names, magics_of
 from fakegpu_lab.course.checks.checking import REPAIR
 from fakegpu_lab.course.expect.outcome import stated
+from fakegpu_lab.course.flags.beside import Beside
 from fakegpu_lab.course.flags.files import COMPILED
 from fakegpu_lab.course.flags.measured_memory import PHRASES
 from fakegpu_lab.course.flags.policy import UNREADABLE
@@ -214,7 +215,15 @@ def _read(
         policy, {path: text for path, text in brought.items() if path not in lesson.files}, modules
     )
     found |= set(lesson.made_with.flags(repaired.cells))
+    found |= _beside(policy, repaired, brought)
     return policy, found | _suspicious(policy, repaired, lesson.read_by, failed)
+
+
+def _beside(policy: Policy, repaired: repair.Repaired, brought: dict[str, bytes]) -> set[str]:
+    """What answers' functions use of libraries that no exercise needs, with the places."""
+    texts = [(path, _decoded(text)[0], False, True) for path, text in brought.items() if path.endswith(".py")]
+    texts += [(one.id, one.source, one.answer, False) for one in repaired.cells if one.kind == "student"]
+    return {f"{place}: {what}" for place, what in Beside(policy.used).flags(texts)}
 
 
 def _suspicious(

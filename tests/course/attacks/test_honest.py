@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("nbgrader")
 
 from fakegpu_lab.course.grade import repair
-from fakegpu_lab.course.grade.one_submission import _suspicious
+from fakegpu_lab.course.grade.one_submission import _beside, _suspicious
 from fakegpu_lab.course.lessons import extras
 from tests.course.attacks.honest import LESSONS, OWN_CELLS, UNUSUAL, Material, graded, unusual_for
 
@@ -38,6 +38,7 @@ def test_the_policy_finds_nothing_in_honest_notebooks(name: str) -> None:
     for submission in submissions:
         repaired = repair.repair(material.lesson, repair.read(submission.notebook))
         found = _suspicious(policy, repaired, material.lesson.read_by) | {*made_with.flags(repaired.cells)}
+        found |= _beside(policy, repaired, {})
         assert not found, (submission.student, found)
 
 
