@@ -236,6 +236,20 @@ def test_a_function_that_reads_what_the_check_compares_with_is_flagged():
     assert not policy.flags("print(alone)\ndef answer(alone):\n    return alone")
 
 
+def test_what_the_check_compares_with_is_not_given_to_an_answer_out_of_its_sight():
+    def found(text):
+        solution = "def prepare(model):\n    return model"
+        return Policy(["import os\nalone = torch.ones(2)"], solutions=[solution], compared={"alone"}).flags(text)
+
+    assert found("class Known: pass\nprepare = Known(alone)") == [
+        "line 2 makes prepare with alone, with which the check compares the result"
+    ]
+    assert found("import os\nos.environ['known'] = repr(alone)") == [
+        "line 2 fills os.environ['known'] with alone, with which the check compares the result"
+    ]
+    assert not found("def prepare(model):\n    return model\nmine = prepare(alone)\nprint(mine, alone)")
+
+
 def test_a_copy_whose_result_is_thrown_away_is_told_apart_from_other_work():
     def kinds(check):
         with lab.record() as trace:

@@ -23,8 +23,8 @@ LIBRARIES = (
     "argparse", "base64", "calendar", "colorsys", "csv", "cycler", "difflib", "gzip", "hashlib", "html", "locale",
     "matplotlib", "mpl_toolkits", "pandas", "platform", "plotly", "rich", "scipy", "seaborn", "sympy", "tabulate",
     "uuid", "yaml", "zipfile", "zlib", "torch.export", "torch.fx", "torch.hub", "torch.jit", "torch.onnx",
-    "torch.package", "torch.autograd.graph", "torch.overrides", "torch.library", "torch.profiler", "torch.autograd.profiler",
-    "torch.utils.benchmark", "torch.utils.collect_env",
+    "torch.package", "torch.overrides", "torch.library", "torch.autograd.graph", "torch.autograd.profiler",
+    "torch.profiler", "torch.utils.benchmark", "torch.utils.collect_env",
 )  # fmt: skip
 """Libraries and parts of torch, unless the lesson itself uses them."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)

@@ -103,6 +103,14 @@ class Policy:
         for tree in [*filter(None, map(tree_of, given)), *solved]:
             self._learn(tree)
         self._builtins -= self.lessons
+        self._answers = {
+            name
+            for tree in solved
+            for statement in tree.body
+            for name in names(statement)
+            if not names_loaded(statement) & set(compared) or isinstance(statement, DEFINITIONS)
+        }
+        """Names of answers, but for those that the solution makes of what the check compares with."""
         self.one_precision = not allowed.PRECISION & {*self.called, *(name for _, name in self.set)}
         """Whether the lesson itself computes products in float32 with one precision only."""
         self._given = {name: path for name, path in self.names.paths.items() if "()" not in path}
@@ -179,9 +187,9 @@ class Policy:
         self.kept = self._read - set(later)
         try:
             self.names.learn(tree, own=True)
-            self._derive(tree)
+            derived = set(self._derive(tree))
             _Cell(self, tree)  # what is known at the end of a cell holds for all of it
-            paths, found = self.names.paths, set[str]()
+            paths, found = self.names.paths, derived
             for reading in self.names.readings():
                 self.names.paths = reading
                 found |= _Cell(self, tree).found
@@ -202,8 +210,8 @@ class Policy:
         found |= {f"gives {name} another meaning" for name in other if name in bound}
         return sorted(found)
 
-    def _derive(self, tree: ast.Module) -> None:
-        """What a cell makes of a compared value is a compared value, too."""
+    def _derive(self, tree: ast.Module) -> Iterator[str]:
+        """What a cell makes of a compared value is a compared value, too: no answer should be one."""
         for statement in tree.body if self.compared else ():
             read = names_loaded(statement)
             if read & (self.compared | self.derived) and not isinstance(statement, (*_FUNCTION[:2], ast.ClassDef)):
@@ -211,6 +219,13 @@ class Policy:
                 paths = {name: self.names.paths.get(name, "") for name in _put_into(statement)}
                 filled = {name for name, path in paths.items() if not path or path in self.names.brought}
                 self.derived |= names(statement) | filled
+                made = f"with {min(read & (self.compared | self.derived))}, with which the check compares the result"
+                for name in sorted(names(statement) & self._answers):
+                    yield f"line {statement.lineno} makes {name} {made}"
+                for target in filter(_is_item_of, ast.walk(statement)):
+                    root = root_of(target)
+                    if isinstance(root, ast.Name) and paths.get(root.id):
+                        yield f"line {statement.lineno} fills {ast.unparse(target)[:60]} {made}"
 
 
 class _Cell(ast.NodeVisitor):
@@ -966,6 +981,11 @@ def _put_into(statement: ast.stmt) -> set[str]:
         elif isinstance(getattr(node, "ctx", None), ast.Store):
             targets.append(node)
     return {root.id for root in map(root_of, targets) if isinstance(root, ast.Name)}
+
+
+def _is_item_of(node: ast.AST) -> bool:
+    """Whether an item or an attribute of something is set."""
+    return isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store)
 
 
 def _rebound(name: str) -> str:
