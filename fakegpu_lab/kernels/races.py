@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-_NOBODY, _SEVERAL, _ATOMICALLY = -1, -2, -3
+_NOBODY, _SEVERAL = -1, -2
 _MOST = 10
 """Races that one launch reports, at most."""
 
@@ -38,13 +38,32 @@ class KernelRace(Race):
 
 
 class _Marks:
-    """Who has accessed each element of a tensor so far, and at which line."""
+    """Who has accessed each element of a tensor so far, and at which line: by plain stores, atomically, by loads."""
 
     def __init__(self, elements: int) -> None:
         self.writer = np.full(elements, _NOBODY, dtype=np.int32)
+        self.updater = np.full(elements, _NOBODY, dtype=np.int32)
         self.reader = np.full(elements, _NOBODY, dtype=np.int32)
         self.written_at = np.zeros(elements, dtype=np.int16)
+        self.updated_at = np.zeros(elements, dtype=np.int16)
         self.read_at = np.zeros(elements, dtype=np.int16)
+
+
+_ATOMICALLY = "updates atomically"
+
+
+def _foreign(others: NDArray[np.int32], blocks: Numbers) -> NDArray[np.bool_]:
+    """Where somebody else than the block itself has accessed an element."""
+    foreign: NDArray[np.bool_] = (others != _NOBODY) & (others != blocks)
+    return foreign
+
+
+def _mark(marks: NDArray[np.int32], places: Numbers, blocks: Numbers) -> None:
+    """Remember that blocks have accessed elements."""
+    before = marks[places]
+    marks[places] = np.where((before == _NOBODY) | (before == blocks), blocks, _SEVERAL)
+    several = marks[places] != blocks
+    marks[places[several]] = _SEVERAL
 
 
 class Watch:
@@ -72,13 +91,12 @@ class Watch:
     def loaded(self, name: str, elements: int, places: Numbers, blocks: Numbers, line: str) -> None:
         """Blocks have loaded elements of the tensor `name`, which has `elements` of them."""
         marks = self._of(name, elements)
-        writers = marks.writer[places]
-        foreign = (writers != _NOBODY) & (writers != blocks)
-        self._judge(name, places, blocks, line, "loads", foreign, writers, marks.written_at)
-        before = marks.reader[places]
-        marks.reader[places] = np.where((before == _NOBODY) | (before == blocks), blocks, _SEVERAL)
-        several = marks.reader[places] != blocks
-        marks.reader[places[several]] = _SEVERAL
+        writers, updaters = marks.writer[places], marks.updater[places]
+        self._judge(name, places, blocks, line, "loads", _foreign(writers, blocks), writers, marks.written_at)
+        self._judge(
+            name, places, blocks, line, "loads", _foreign(updaters, blocks), updaters, marks.updated_at, _ATOMICALLY
+        )
+        _mark(marks.reader, places, blocks)
         marks.read_at[places] = self._number(line)
 
     def stored(
@@ -86,11 +104,13 @@ class Watch:
     ) -> None:
         """Blocks have stored elements; `changed`: another value than was there, or than another block stores now."""
         marks = self._of(name, elements)
-        writers, readers = marks.writer[places], marks.reader[places]
-        foreign = (writers != _NOBODY) & (writers != blocks) & changed
-        self._judge(name, places, blocks, line, "stores", foreign, writers, marks.written_at)
-        foreign = (readers != _NOBODY) & (readers != blocks)
-        self._judge(name, places, blocks, line, "stores", foreign, readers, marks.read_at, "loads")
+        writers, updaters, readers = marks.writer[places], marks.updater[places], marks.reader[places]
+        self._judge(
+            name, places, blocks, line, "stores", _foreign(writers, blocks) & changed, writers, marks.written_at
+        )
+        foreign = _foreign(updaters, blocks) & changed
+        self._judge(name, places, blocks, line, "stores", foreign, updaters, marks.updated_at, _ATOMICALLY)
+        self._judge(name, places, blocks, line, "stores", _foreign(readers, blocks), readers, marks.read_at, "loads")
         marks.writer[places] = blocks
         marks.written_at[places] = self._number(line)
         writers = marks.writer[places]
@@ -100,10 +120,9 @@ class Watch:
         """Blocks have changed elements by atomic operations."""
         marks = self._of(name, elements)
         writers = marks.writer[places]
-        foreign = (writers >= 0) & (writers != blocks)
-        self._judge(name, places, blocks, line, "updates", foreign, writers, marks.written_at)
-        marks.writer[places] = _ATOMICALLY
-        marks.written_at[places] = self._number(line)
+        self._judge(name, places, blocks, line, "updates", _foreign(writers, blocks), writers, marks.written_at)
+        _mark(marks.updater, places, blocks)
+        marks.updated_at[places] = self._number(line)
 
     def _of(self, name: str, elements: int) -> _Marks:
         marks = self._marks.get(name)
@@ -137,7 +156,6 @@ class Watch:
         key = (name, *sorted((line, elsewhere)))
         if key in self.found:
             return
-        past = "updates atomically" if other == _ATOMICALLY else past
         who = f"{self.what} {other}" if other >= 0 else f"another {self.what}"
         same = " in the same line" if elsewhere == line else f" ({place(elsewhere).label})"
         self.found[key] = (

@@ -180,6 +180,32 @@ def test_atomic_operations_do_not_race(capsys):
 
 
 @cuda.jit
+def begins_with_zero(x, out):
+    i = cuda.grid(1)
+    if i == 0:
+        out[0] = 0
+    cuda.atomic.add(out, 0, x[i])
+
+
+@cuda.jit
+def doubled_by_its_block(x, out):
+    cuda.atomic.add(out, cuda.blockIdx.x, x[cuda.grid(1)])
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        out[cuda.blockIdx.x] *= 2
+
+
+def test_a_store_races_with_atomic_operations_of_other_blocks(capsys):
+    """Even one that leaves the value as it was: on a card, additions that came before it are lost."""
+    doubled_by_its_block[4, 32](ones(128), torch.zeros(4, device="cuda"))
+    assert not capsys.readouterr().out
+    begins_with_zero[4, 32](ones(128), torch.zeros(1, device="cuda"))
+    said = capsys.readouterr().out
+    assert "of block (0, 0, 0) writes out[0]" in said
+    assert "of block (1, 0, 0) updates it" in said
+
+
+@cuda.jit
 def divergent(x):
     i = cuda.threadIdx.x
     if i < 32:

@@ -262,6 +262,31 @@ def test_races_between_programs(capsys):
 
 
 @triton.jit
+def begins_with_zero(x_ptr, o_ptr):
+    if tl.program_id(0) == 0:
+        tl.store(o_ptr, 0.0)
+    tl.atomic_add(o_ptr, tl.load(x_ptr + tl.program_id(0)))
+
+
+@triton.jit
+def doubled_by_its_program(x_ptr, o_ptr):
+    at = o_ptr + tl.program_id(0)
+    tl.atomic_add(at, tl.load(x_ptr + tl.program_id(0)))
+    tl.store(at, 2 * tl.load(at))
+
+
+def test_a_store_races_with_atomic_operations_of_other_programs(capsys):
+    """The program that stores had forgotten it, once it had added something itself."""
+    x = torch.rand(8, device="cuda")
+    doubled_by_its_program[(8,)](x, torch.zeros(8, device="cuda"))
+    assert not capsys.readouterr().out
+    begins_with_zero[(8,)](x, torch.ones(1, device="cuda"))
+    said = capsys.readouterr().out
+    assert "program 1 updates o_ptr[0]" in said
+    assert "which program 0 stores" in said
+
+
+@triton.jit
 def far_index(x_ptr, n, B: tl.constexpr):
     tl.store(x_ptr + tl.program_id(0) * n + tl.arange(0, B), 1.0)
 

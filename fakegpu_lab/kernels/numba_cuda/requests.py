@@ -115,13 +115,16 @@ class Between:
         if not len(accesses.site):
             return
         self._sites = accesses.sites
-        outside = np.flatnonzero((accesses.shared() == 0) & ~accesses.harmless)
+        kinds = accesses.kinds()
+        same = accesses.harmless & (kinds == _KINDS["store"])
+        outside = np.flatnonzero((accesses.shared() == 0) & (same | ~accesses.harmless))
         if not len(outside):
             return
-        columns = accesses.address, accesses.block, accesses.kinds()
+        kinds = np.where(same, _OF_THE_SAME, kinds)
+        columns = accesses.address, accesses.block, kinds
         _, first = _dense_with_first(*(column[outside] for column in columns))
         first = outside[np.sort(first)]
-        kept = (accesses.address, accesses.block, accesses.kinds(), accesses.site, accesses.thread, accesses.position)
+        kept = (accesses.address, accesses.block, kinds, accesses.site, accesses.thread, accesses.position)
         self._kept.append(np.stack([column[first] for column in kept]))
 
     def race(self) -> Race | None:
@@ -129,22 +132,27 @@ class Between:
         if not self._kept:
             return None
         address, block, kinds, site, thread, position = np.concatenate(self._kept, axis=1)
-        found = racing(_dense_with_first(address), block, kinds) if len(address) else None
+        place, first = _dense_with_first(address)
+        updated = np.bincount(place, kinds == _KINDS["atomic"], len(first)) > 0
+        left = np.flatnonzero((kinds != _OF_THE_SAME) | updated[place])
+        found = racing(_dense_with_first(address[left]), block[left], kinds[left]) if len(left) else None
         if found is None:
             return None
-        rows = position, site, block, thread
-        return Race.of(self._sites, *(column[list(found)].tolist() for column in rows))
+        both = left[list(found)]
+        return Race.of(self._sites, *(column[both].tolist() for column in (position, site, block, thread)))
 
 
 _KINDS = {"load": 0, "store": 1, "atomic": 2}
+_OF_THE_SAME = 3
+"""A store that leaves the value as it was: it races with nothing but other blocks' atomic operations."""
 
 
 @dataclass(frozen=True)
 class Race:
     """Two threads that access one element, at least one of them to write, and nothing orders them.
 
-    A store that leaves the value as it was does not count: several threads may write the same. `position` is the
-    element's place in its array's memory.
+    A store that leaves the value as it was does not count: several threads may write the same. But it does beside other
+    blocks' atomic operations, which may come before it. `position` is the element's place in its array's memory.
     """
 
     position: int
