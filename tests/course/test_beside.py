@@ -54,6 +54,12 @@ def test_also_by_way_of_what_a_cell_of_ones_own_has_made(own: str) -> None:
     assert [cell for cell, _ in found(own, BY_A_CELL_OF_ONES_OWN[own])] == ["answer"]
 
 
+def test_also_by_a_name_that_the_lesson_has_imported() -> None:
+    text = "def f(x):\n    with torch.autograd.graph.saved_tensors_hooks(a, b): pass"
+    assert not list(Beside(()).flags([("answer", text, True, False)]))
+    assert list(Beside((), {"torch": "torch"}).flags([("answer", text, True, False)]))
+
+
 def test_also_by_way_of_a_file_that_was_handed_in() -> None:
     helper = "import sympy\ndef solve(x): return sympy.nsolve(x)"
     for answer in (

@@ -17,7 +17,7 @@ from fakegpu_lab.course.flags.names import Names, bindings, names_loaded
 from fakegpu_lab.course.flags.policy import LONGEST
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 LIBRARIES = (
     "argparse", "base64", "calendar", "colorsys", "csv", "cycler", "difflib", "gzip", "hashlib", "html", "locale",
@@ -37,11 +37,15 @@ class Beside:
     ----------
     used
         The paths that the lesson itself uses.
+    given
+        What names of the lesson's own cells stand for, of imported modules.
     """
 
-    def __init__(self, used: Collection[str]) -> None:
+    def __init__(self, used: Collection[str], given: Mapping[str, str] | None = None) -> None:
         self._libraries = [one for one in LIBRARIES if not any(_is_within(path, one) for path in used)]
         self._names = Names()
+        self._names.paths |= given or {}
+        self._names.meanings |= {name: {path} for name, path in (given or {}).items()}
         self._leads: dict[str, set[str]] = {}
         self._touched: dict[str, str] = {}
 

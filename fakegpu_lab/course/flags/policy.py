@@ -113,8 +113,8 @@ class Policy:
         """Names of answers, but for those that the solution makes of what the check compares with."""
         self.one_precision = not allowed.PRECISION & {*self.called, *(name for _, name in self.set)}
         """Whether the lesson itself computes products in float32 with one precision only."""
-        self._given = {name: path for name, path in self.names.paths.items() if "()" not in path}
-        self._read -= set(self._given)
+        self.given = {name: path for name, path in self.names.paths.items() if "()" not in path}
+        self._read -= set(self.given)
         self.compared = frozenset(compared)
         self.derived: set[str] = set()
         """Names of what the answer has made of those."""
@@ -204,9 +204,7 @@ class Policy:
         found |= set(map(_rebound, bound & self.kept & own))
         called = bound & self._builtins
         found |= {f"gives {name} another meaning, which functions of the lesson call" for name in called}
-        other = [
-            name for name, path in self._given.items() if self.names.paths[name] != path or name in _assigned(tree)
-        ]
+        other = [name for name, path in self.given.items() if self.names.paths[name] != path or name in _assigned(tree)]
         found |= {f"gives {name} another meaning" for name in other if name in bound}
         return sorted(found)
 

@@ -341,6 +341,12 @@ def _asked_by_cell(frame: types.FrameType | None) -> bool:
     return False
 
 
+def _writes(mode: object, flags: object) -> bool:
+    """Whether a file is opened to be written, by Python's mode or by the system's flags."""
+    by_mode = isinstance(mode, str) and bool(set("wax+") & set(mode))
+    return by_mode or (isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR)))
+
+
 def _looks_at_frames(code: types.CodeType) -> bool:
     """Whether code is of what reads frames by itself; others are made to by a format string."""
     name = code.co_filename
@@ -436,9 +442,16 @@ def watch(
                 if real.startswith(hidden) and hidden:
                     report_once("tried to open a file of the course")
                     raise PermissionError(13, "Permission denied: this file is not part of the exercise", real)
+                if real.startswith(compiled) and _writes(*arguments[1:3]) and _asked_by_cell(sys._getframe(1)):
+                    report_once("wrote where compiled kernels are kept")
                 if real.startswith("/proc/") and real.endswith("/mem"):
                     report_once("tried to open the memory of a process")
                     raise PermissionError(13, "Permission denied", real)
+        elif event in ("os.rename", "os.link", "os.symlink"):
+            with _unwatched(state):
+                real = os.path.realpath(os.fsdecode(arguments[1]))
+                if real.startswith(compiled) and _asked_by_cell(sys._getframe(1)):
+                    report_once("wrote where compiled kernels are kept")
         elif event == "ctypes.dlopen" and isinstance(arguments[0], str) and os.sep in arguments[0]:
             with _unwatched(state):
                 real = os.path.realpath(arguments[0])

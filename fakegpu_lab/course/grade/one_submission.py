@@ -223,7 +223,7 @@ def _beside(policy: Policy, repaired: repair.Repaired, brought: dict[str, bytes]
     """What answers' functions use of libraries that no exercise needs, with the places."""
     texts = [(path, _decoded(text)[0], False, True) for path, text in brought.items() if path.endswith(".py")]
     texts += [(one.id, one.source, one.answer, False) for one in repaired.cells if one.kind == "student"]
-    return {f"{place}: {what}" for place, what in Beside(policy.used).flags(texts)}
+    return {f"{place}: {what}" for place, what in Beside(policy.used, policy.given).flags(texts)}
 
 
 def _suspicious(

@@ -158,6 +158,8 @@ RUN_TEXT = {
     "    yield logging.Formatter('{x.gi_frame}', None, '{').format(logging.makeLogRecord({'x': box[0]}))\n"
     "box = [None]\nbox[0] = told()\nnext(box[0])": "read gi_frame",
     "import marshal\nmarshal.loads(marshal.dumps(1))": "loaded compiled code",
+    "from pathlib import Path\nPath('.inductor/a').mkdir(parents=True, exist_ok=True)\n"
+    "Path('.inductor/a/b.py').write_text('x = 1')": "wrote where compiled kernels are kept",
     "import torch\nopen('own.so', 'wb').close()\n"
     "try: torch.ops.load_library('./own.so')\nexcept OSError: pass": "loaded a library of its own",
 }
