@@ -102,7 +102,7 @@ def reports(
                 if not unread:
                     return ""
             if event == "exec" and not odd and _in(file, _BY_NAMES):
-                odd = _odd_names(code)
+                odd = _odd_names(code, writes=_place(file)[0] != "torch")
             if (
                 file.startswith("<frozen importlib")
                 or one.f_code.co_name == "<module>"
@@ -127,18 +127,18 @@ _ODD = {
 }  # fmt: skip
 
 
-def _odd_names(code: Any) -> list[str]:
-    """What a generated text names, and none that is generated honestly does."""
+def _odd_names(code: Any, *, writes: bool) -> list[str]:
+    """What a generated text names, and none that is generated honestly does; with `writes`, it may set attributes."""
     if not isinstance(code, CodeType):
         return []
     inner = [one for one in code.co_consts if isinstance(one, CodeType)]
     found = [name for name in (*code.co_names, *filter(_is_special, code.co_consts)) if name in _ODD]
     for step in dis.get_instructions(code):
         reaches = step.opname == "IMPORT_NAME" and str(step.argval).split(".")[0] not in _IMPORTED
-        writes = step.opname in ("STORE_ATTR", "DELETE_ATTR") and step.argval in public.attributes_of_tensors()
+        sets = step.opname in ("STORE_ATTR", "DELETE_ATTR") and step.argval in public.attributes_of_tensors()
         names = step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in _GENERATED_NEVER
-        found += [str(step.argval)] if reaches or writes or names else []
-    return found + [name for one in inner for name in _odd_names(one)]
+        found += [str(step.argval)] if reaches or names or (sets and not writes) else []
+    return found + [name for one in inner for name in _odd_names(one, writes=writes)]
 
 
 def _is_special(constant: object) -> bool:

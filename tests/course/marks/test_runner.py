@@ -216,6 +216,11 @@ pickle.loads(pickle.dumps(held))
 torch.save([torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.float16, torch.ones(2).to_sparse()], "whole.pt")
 torch.load("whole.pt", weights_only=False)
 logging.getLogger("a").info("x")
+@dataclass
+class N:
+    name: str
+    shape: tuple = ()
+N("a")
 @dataclass(frozen=True, order=True, slots=True)
 class F:
     x: int
