@@ -609,9 +609,10 @@ HIDDEN = (
     "{}.fromkeys(['k'], torch.Tensor)['k']", "set().union({torch.Tensor}).pop()", "ChainMap({'k': torch.Tensor})['k']",
     "{}.fromkeys('k', torch.Tensor)['k']", "give()", "functools.cache(lambda: torch.Tensor)()", "pick([torch.Tensor])",
     "numpy.array([torch.Tensor, 1])[0]", "[*kinds][0]", "kinds[0]", "off(torch.Tensor)", "Odd()", "Made()", "box.kind",
-    "same(torch.Tensor)", "(lambda: torch.Tensor)()", "copy.deepcopy(torch.Tensor)", "Box(torch.Tensor).p",
+    "Data()", "same(torch.Tensor)", "(lambda: torch.Tensor)()", "copy.deepcopy(torch.Tensor)", "Box(torch.Tensor).p",
 )  # fmt: skip
 HIDE = """import copy, functools, numpy, torch
+from dataclasses import dataclass
 from collections import ChainMap, OrderedDict
 from functools import partial
 from operator import itemgetter
@@ -623,6 +624,9 @@ class Odd:
     def __new__(cls): return torch.Tensor
 @hidden
 class Made: pass
+@dataclass
+class Data:
+    def __new__(cls): return torch.Tensor
 give, pick, off, box = partial(same, torch.Tensor), itemgetter(0), torch.no_grad(), Box(1)
 box.kind = torch.Tensor
 kinds = []

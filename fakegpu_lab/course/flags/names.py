@@ -140,8 +140,8 @@ class Names:
                     self._returns.setdefault(node.name, []).extend((one, given) for one in found if one is not None)
                 if isinstance(node, ast.ClassDef):
                     self.classes.add(node.name)
-                    if node.decorator_list or any(getattr(one, "name", "") == "__new__" for one in node.body):
-                        self._odd_classes |= set() if _are_dataclasses(node) else {node.name}
+                    if _may_make_anything(node):
+                        self._odd_classes.add(node.name)
                     self._fields |= {one.target.id for one in node.body if _is_field(one)}  # type: ignore[attr-defined]
                     for target, value in (pair for inner in node.body if own for pair in bindings(inner)):
                         if isinstance(target, ast.Name):
@@ -327,12 +327,8 @@ class Names:
         parts: list[ast.expr] = []
         if isinstance(root, (*_DISPLAYS, *_COMPREHENSIONS)):
             held = _of_items(held)
-        if isinstance(root, (ast.List, ast.Tuple, ast.Set)):
-            parts = root.elts
-        elif isinstance(root, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            parts = [root.elt]
-        elif isinstance(root, ast.Dict):
-            parts = root.values
+        if (items := _items(root)) is not None:
+            parts = items
         elif isinstance(root, ast.DictComp):
             parts = [root.value]
         elif isinstance(root, ast.Starred):
@@ -443,7 +439,6 @@ class Names:
     def _has_objects(self, node: ast.expr, parameters: frozenset[str], seen: frozenset[str]) -> bool:
         """Whether all items of a list or a dict are objects that were made where they were put into it."""
         self._step()
-        parts: list[ast.expr] = []
         if isinstance(node, ast.Name) and node.id not in parameters | seen:
             lists = self._bound.get(node.id, [])
             return (
@@ -451,15 +446,8 @@ class Names:
                 and all(self._has_objects(one, parameters, seen | {node.id}) for one in lists)
                 and all(self.is_object(one, parameters, seen) for one in self._held.get(node.id, ()))
             )
-        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-            parts = node.elts
-        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            parts = [node.elt]
-        elif isinstance(node, ast.Dict):
-            parts = node.values
-        else:
-            return False
-        return all(self.is_object(one, parameters, seen) for one in parts)
+        items = _items(node)
+        return items is not None and all(self.is_object(one, parameters, seen) for one in items)
 
     def is_object_attribute(self, name: str, seen: frozenset[str] = frozenset()) -> bool:
         """Whether an attribute of that name holds only objects that were made where it is set."""
@@ -673,10 +661,19 @@ def _is_object_of(path: str) -> bool:
     return path.rpartition(".")[2][:1].isupper() and not path.startswith("typing")
 
 
-def _are_dataclasses(node: ast.ClassDef) -> bool:
-    """Whether a class is decorated as a data class, and by nothing else."""
+def _may_make_anything(node: ast.ClassDef) -> bool:
+    """Whether a call of a class may give something else than an object of it: by `__new__`, or by a decorator."""
     words = {ast.unparse(getattr(one, "func", one)).rpartition(".")[2] for one in node.decorator_list}
-    return words == {"dataclass"}
+    return not words <= {"dataclass"} or any(getattr(one, "name", "") == "__new__" for one in node.body)
+
+
+def _items(node: ast.AST) -> list[ast.expr] | None:
+    """What stands for the items of a list, a tuple, a set or a dictionary that is written out; None for all else."""
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        return node.elts
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+        return [node.elt]
+    return node.values if isinstance(node, ast.Dict) else None
 
 
 def _is_new(path: str) -> bool:

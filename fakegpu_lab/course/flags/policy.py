@@ -103,19 +103,19 @@ class Policy:
         for tree in [*filter(None, map(tree_of, given)), *solved]:
             self._learn(tree)
         self._builtins -= self.lessons
+        self.compared = frozenset(compared)
         self._answers = {
             name
             for tree in solved
             for statement in tree.body
             for name in names(statement)
-            if not names_loaded(statement) & set(compared) or isinstance(statement, DEFINITIONS)
+            if not names_loaded(statement) & self.compared or isinstance(statement, DEFINITIONS)
         }
         """Names of answers, but for those that the solution makes of what the check compares with."""
         self.one_precision = not allowed.PRECISION & {*self.called, *(name for _, name in self.set)}
         """Whether the lesson itself computes products in float32 with one precision only."""
         self.given = {name: path for name, path in self.names.paths.items() if "()" not in path}
         self._read -= set(self.given)
-        self.compared = frozenset(compared)
         self.derived: set[str] = set()
         """Names of what the answer has made of those."""
         self.in_files = False

@@ -47,9 +47,7 @@ def private_of_torch() -> frozenset[str]:
 @cache
 def private_of(path: str) -> frozenset[str]:
     """The private names of a library's class, which a class that inherits from it may replace without knowing them."""
-    thing: Any = _module(path.split(".", maxsplit=1)[0])
-    for word in path.split(".")[1:]:
-        thing = None if thing is None else getattr(thing, word, None)
+    thing = _at(path)
     if thing is None or path.startswith("torch"):
         return private_of_torch()
     return frozenset(name for name in dir(thing) if hidden_names(name) and not name.startswith("__"))
@@ -113,9 +111,7 @@ def star(module: str) -> dict[str, str]:
 
     A module that it binds has a path of its own: ``torch`` is no part of ``torch.nn.functional``.
     """
-    thing: Any = _module(module.split(".", maxsplit=1)[0])
-    for word in module.split(".")[1:]:
-        thing = None if thing is None else _attribute(thing, word)
+    thing = _at(module)
     if not isinstance(thing, ModuleType):
         return {}
     words = getattr(thing, "__all__", None) or [name for name in vars(thing) if not name.startswith("_")]
@@ -132,6 +128,15 @@ def _module(root: str) -> ModuleType | None:
         return importlib.import_module(root)
     except Exception:  # whatever a library that is installed wrongly may raise
         return None
+
+
+def _at(path: str) -> Any:
+    """What a path leads to; None if nothing is there."""
+    root, *words = path.split(".")
+    thing: Any = _module(root)
+    for word in words:
+        thing = _MISSING if thing is None else _attribute(thing, word)
+    return None if thing is _MISSING else thing
 
 
 def _attribute(thing: Any, word: str) -> Any:

@@ -455,9 +455,8 @@ def watch(
         elif event == "ctypes.dlopen" and isinstance(arguments[0], str) and os.sep in arguments[0]:
             with _unwatched(state):
                 real = os.path.realpath(arguments[0])
-            if real.startswith(folder) and not real.startswith(
-                compiled
-            ):  # whoever asks for it: numba's loader takes a name with a path, too
+            # Whoever asks for it: numba's loader takes a name with a path, too.
+            if real.startswith(folder) and not real.startswith(compiled):
                 report_once("loaded a library of its own")
                 raise PermissionError(13, "Grading loads no library of a submission", real)
         elif event in evaluated.EVENTS:

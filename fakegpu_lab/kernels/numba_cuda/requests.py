@@ -131,15 +131,16 @@ class Between:
         """The first race between two blocks."""
         if not self._kept:
             return None
-        address, block, kinds, site, thread, position = np.concatenate(self._kept, axis=1)
-        place, first = _dense_with_first(address)
-        updated = np.bincount(place, kinds == _KINDS["atomic"], len(first)) > 0
-        left = np.flatnonzero((kinds != _OF_THE_SAME) | updated[place])
-        found = racing(_dense_with_first(address[left]), block[left], kinds[left]) if len(left) else None
+        kept = np.concatenate(self._kept, axis=1)
+        address, kinds = kept[0], kept[2]
+        if (same := kinds == _OF_THE_SAME).any():
+            kept = kept[:, ~same | np.isin(address, address[kinds == _KINDS["atomic"]])]
+        address, block, kinds, site, thread, position = kept
+        found = racing(_dense_with_first(address), block, kinds) if len(address) else None
         if found is None:
             return None
-        both = left[list(found)]
-        return Race.of(self._sites, *(column[both].tolist() for column in (position, site, block, thread)))
+        rows = position, site, block, thread
+        return Race.of(self._sites, *(column[list(found)].tolist() for column in rows))
 
 
 _KINDS = {"load": 0, "store": 1, "atomic": 2}
