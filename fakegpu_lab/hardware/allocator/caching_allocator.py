@@ -436,10 +436,8 @@ class CachingAllocator:
                 return False
             level = segment.split_bytes
             if before is None and after.next is None:
-                segment.split_blocks.fallen += 1
-                segment.split_blocks.risen += 1
-                level.fallen += remainder
-                level.risen += remainder
+                segment.split_blocks.turned += 1
+                level.turned += remainder
             else:
                 level.risen = now = level.risen + size
                 if now - level.fallen > level.limit:
@@ -461,16 +459,17 @@ class CachingAllocator:
                 if now - level.fallen > level.limit:
                     level.new_high()
                 level.fallen += size
-        free_list.blocks.fallen += 1
-        free_list.blocks.risen += 1
-        free_list.bytes.fallen += size
-        free_list.bytes.risen += size
+        free_list.blocks.turned += 1
+        free_list.bytes.turned += size
         level = free_list.requested
-        level.fallen += block.requested
-        level.risen = now = level.risen + nbytes
-        if now - level.fallen > level.limit:
-            level.new_high()
-        block.requested = nbytes
+        if nbytes == block.requested:
+            level.turned += nbytes
+        else:
+            level.fallen += block.requested
+            level.risen = now = level.risen + nbytes
+            if now - level.fallen > level.limit:
+                level.new_high()
+            block.requested = nbytes
         block.state = ALLOCATED
         return True
 

@@ -58,18 +58,20 @@ class Level:
     risen, fallen
         The totals of all increases and decreases; the current value is their difference. The hot path adds to them
         directly, and calls `new_high` when the difference exceeds `limit`.
+    turned
+        Decreases that were taken back at once, as when a block is freed and taken again: they belong to both totals.
     risen_base, fallen_base
         The totals when the accumulated statistics were last reset.
     other, together
         The same quantity of the other pool, and the peak of both.
     """
 
-    __slots__ = ("fallen", "fallen_base", "limit", "other", "peak", "risen", "risen_base", "together")
+    __slots__ = ("fallen", "fallen_base", "limit", "other", "peak", "risen", "risen_base", "together", "turned")
 
     other: Level
 
     def __init__(self, together: Peak) -> None:
-        self.risen = self.fallen = self.risen_base = self.fallen_base = self.peak = self.limit = 0
+        self.risen = self.fallen = self.turned = self.risen_base = self.fallen_base = self.peak = self.limit = 0
         self.together = together
 
     @property
@@ -106,11 +108,12 @@ class Level:
 
     def reset_accumulated(self) -> None:
         """reset_accumulated_stat."""
-        self.risen_base, self.fallen_base = self.risen, self.fallen
+        self.risen_base, self.fallen_base = self.risen + self.turned, self.fallen + self.turned
 
     def stat(self) -> Stat:
         """The entry in torch's dictionary."""
-        return _stat(self.now, self.peak, self.risen - self.risen_base, self.fallen - self.fallen_base)
+        risen, fallen = self.risen + self.turned, self.fallen + self.turned
+        return _stat(self.now, self.peak, risen - self.risen_base, fallen - self.fallen_base)
 
 
 class Counters:
