@@ -361,3 +361,32 @@ def test_wrong_arguments() -> None:
         sdpa_kernel(MATH),
     ):
         F.scaled_dot_product_attention(q, k, v, attn_mask=torch.zeros(40, 40, device="cuda"), is_causal=True)
+
+
+@pytest.mark.parametrize("card", ["a100"], indirect=True)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(2, 0, 24, 32), (2, 4, 0, 32), (0, 4, 24, 32)], ids=["heads", "tokens", "batch"])
+def test_attention_of_nothing_is_empty(card: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    # torch's CPU kernel divides by the number of heads, queries and keys: the process ended
+    q = torch.ones(shape, device="cuda", dtype=dtype, requires_grad=True)
+    fused = []
+    if dtype is torch.float32:
+        fused.append(aten._scaled_dot_product_efficient_attention(q, q, q, None, True, 0.0, False)[0])
+    else:
+        fused.append(aten._scaled_dot_product_flash_attention(q, q, q, 0.0, False)[0])
+        fused.append(aten._scaled_dot_product_cudnn_attention(q, q, q, None, True, 0.0, False)[0])
+    for result in (*fused, F.scaled_dot_product_attention(q, q, q)):
+        assert result.shape == shape
+        result.sum().backward()
+    assert q.grad is not None
+    assert q.grad.shape == shape
+
+
+@pytest.mark.parametrize("card", ["a100"], indirect=True)
+def test_attention_to_no_keys_is_zero(card: str) -> None:
+    q = torch.ones(2, 4, 8, 32, device="cuda")
+    out, sums, *_ = aten._scaled_dot_product_efficient_attention(q, q[:, :, :0], q[:, :, :0], None, True)
+    assert not out.any()
+    assert (sums[:, :, :8] == -torch.inf).all()
+    with pytest.raises(RuntimeError, match="Number of heads in key/value must divide"):
+        aten._scaled_dot_product_efficient_attention(q, q[:, :0], q[:, :0], None, True)

@@ -204,6 +204,8 @@ def forward(kernel: Kernel) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], t
     def run(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         call = Call(kernel, op, args, kwargs)
         kernel.check(call)
+        if call.heads and not call.key.shape[1]:
+            raise RuntimeError("Number of heads in key/value must divide number of heads in query")
         device, settings = call.device, _drawn(call)
         like = kernel.layout(call.query, (*call.query.shape[:3], call.value.shape[3]))
         sums_shape = _sums_shape(call)
@@ -398,7 +400,7 @@ def _flash_check(call: Call) -> None:
         raise RuntimeError("head_size must be a multiple of 8, this is ensured by padding!")
     if call.width > 256:
         raise RuntimeError("FlashAttention forward only supports head dimension at most 256")
-    if call.heads % call.key.shape[1]:
+    if call.heads % max(call.key.shape[1], 1):
         raise RuntimeError("Number of heads in key/value must divide number of heads in query")
 
 
@@ -420,7 +422,7 @@ def _flash_forward_takes(call: Call) -> list[int]:
 
 def _splits(blocks: int, multiprocessors: int, key_blocks: int) -> int:
     """num_splits_heuristic: over how many blocks to split the keys so that the card is busy."""
-    if blocks >= 0.8 * multiprocessors:
+    if not blocks or blocks >= 0.8 * multiprocessors:
         return 1
     most = min(128, multiprocessors, key_blocks)
     efficiency = [0.0] * (most + 1)
@@ -442,7 +444,7 @@ def _flash_backward_takes(call: Call) -> list[int]:
     else:
         rows = (call.rows + 128 * call.sequences) * call.heads
     takes = [rows * _FLOAT, rows * _flash_width(call.width) * _FLOAT]
-    shared = call.heads // call.key.shape[1]
+    shared = call.heads // max(call.key.shape[1], 1)
     return takes + [t.nbytes * shared for t in (call.key, call.value)] if shared > 1 else takes
 
 

@@ -49,8 +49,10 @@ class Settings(NamedTuple):
 
 
 def _by_cpu_kernel(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, settings: Settings) -> bool:
+    """Whether torch's kernel computes it. Without heads, queries or keys, it divides by 0 and ends the process."""
     return (
         not settings.dropout
+        and bool(q.numel() and k.numel())
         and q.shape[-1] == k.shape[-1] == v.shape[-1]
         and not (settings.causal and (bias is not None or _later(q, k, settings)))
     )
