@@ -259,6 +259,23 @@ def test_a_hint_below_another_one_counts_once_the_lines_above_pass() -> None:
     ]
 
 
+def test_an_error_in_a_later_link_of_a_chain_has_the_words_of_that_link() -> None:
+    source = """
+        expect.equal(1, 1, what="one", hint="of one") and expect.equal(
+            [1 // number for number in (1, 0)],
+            [1, 0],
+            what="the other",
+            hint="of the other",
+        )
+        expect.equal(
+            1 // 0, 1, what="the first", hint="of the first"
+        ) and expect.equal(1, 1, what="the second", hint="of the second")
+    """
+    other, first = check(source).record.parts
+    assert (other.what, other.met, other.hint) == ("the other", False, "of the other")
+    assert (first.what, first.found) == ("the first", "the same error as above")
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timer of processor time")
 def test_a_loop_without_an_end_is_an_outcome_and_the_next_lines_count(monkeypatch: pytest.MonkeyPatch) -> None:
     def solution() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.course.checks.statements import has_expectation, has_run, is_expectation, is_run
@@ -23,7 +24,8 @@ UNWRITTEN = "this is not written yet (NotImplementedError)"
 
 def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> Outcome:
     """The outcome of a statement that raised an error."""
-    what = describe(_raising(statement, error.__traceback__, check))
+    part = _raising(statement, error.__traceback__, check)
+    what, words = describe(part), part if has_expectation(statement) else statement
     line = _student_line(error.__traceback__, check)
     if isinstance(error, NotImplementedError) and not str(error):
         return Outcome(met=False, what=what, found=UNWRITTEN, line=line)
@@ -31,7 +33,7 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
         return Outcome(met=False, what=what, found=FOLLOWS)
     if isinstance(error, WithoutEndError):
         loop = "Does a loop of yours never end? Print what its condition compares."
-        said = _said(statement, "hint")
+        said = _said(words, "hint")
         return Outcome(met=False, what=what, found=str(error), line=line, hint=f"{loop} {said}".strip())
     name = getattr(error, "name", None) or str(error)
     if isinstance(error, NameError) and name in check.not_made:
@@ -62,7 +64,7 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
             f"Is `{name}` spelled correctly? What comes from a library must be imported, or follow its module's name."
         )
         return Outcome(met=False, what=what, found=found, line=line, hint=hint)
-    said, raised = _said(statement, "hint"), ""
+    said, raised = _said(words, "hint"), ""
     if line:
         own = check.attempt is not None and line.startswith(f"{check.attempt.name}:")
         who = "Your code raised this error when it was called" if own else "This error came up when your code was used"
@@ -141,7 +143,7 @@ def _mismatch(text: str, what: str, line: str) -> Outcome:
     return Outcome(met=False, what=what, found=short(calls, 600), line=line, hint=short(advice, 600))
 
 
-def describe(statement: ast.stmt) -> str:
+def describe(statement: ast.AST) -> str:
     """What a part that did not finish expects: in the author's words (``what=``), or as its source."""
     what = _said(statement, "what")
     if what:
@@ -158,16 +160,38 @@ def describe(statement: ast.stmt) -> str:
     return f"`{short(ast.unparse(statement), 100)}`"
 
 
-def _raising(statement: ast.stmt, traceback: TracebackType | None, check: RunningCheck) -> ast.stmt:
-    """The innermost statement that was running: of a part that expects nothing, a reader needs only the call."""
-    at = next((step.tb_lineno for step in steps(traceback) if step.tb_frame.f_code.co_filename == check.file), None)
-    if at is None or has_expectation(statement):
+def _raising(statement: ast.stmt, traceback: TracebackType | None, check: RunningCheck) -> ast.AST:
+    """What was running: of expectations joined by `and`, that which was being computed; else the innermost statement.
+
+    Of a part that expects nothing, a reader needs only the call.
+    """
+    step = next((step for step in steps(traceback) if step.tb_frame.f_code.co_filename == check.file), None)
+    if step is None:
         return statement
-    inside = [n for n in ast.walk(statement) if isinstance(n, ast.stmt) and n.lineno <= at <= (n.end_lineno or at)]
-    return inside[-1] if inside else statement
+    if not has_expectation(statement):
+        at = step.tb_lineno
+        inside = [n for n in ast.walk(statement) if isinstance(n, ast.stmt) and n.lineno <= at <= (n.end_lineno or at)]
+        return inside[-1] if inside else statement
+    place = _place(step)
+    links = [link for node in ast.walk(statement) if isinstance(node, ast.BoolOp) for link in node.values]
+    around = [
+        link
+        for link in links
+        if (link.lineno, link.col_offset) <= place < (link.end_lineno or 0, link.end_col_offset or 0)
+    ]
+    return next((link for link in reversed(around) if has_expectation(link)), statement)
 
 
-def _said(statement: ast.stmt, about: str) -> str:
+def _place(step: TracebackType) -> tuple[int, int]:
+    """The line and the column that a frame had reached; before Python 3.11, which does not know it, column 0."""
+    positions = getattr(step.tb_frame.f_code, "co_positions", None)
+    if positions is None:
+        return step.tb_lineno, 0
+    line, _, column, _ = next(islice(positions(), step.tb_lasti // 2, None))
+    return line or step.tb_lineno, column or 0
+
+
+def _said(statement: ast.AST, about: str) -> str:
     """What the author says in a keyword of a part's first expectation or run; "…" stands for what must be computed."""
     for node in ast.walk(statement):
         if is_expectation(node) or (about == "hint" and is_run(node)):
