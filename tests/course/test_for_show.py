@@ -10,6 +10,8 @@ import fakegpu_lab as lab
 from fakegpu_lab.course.checks.observe import Observation
 from fakegpu_lab.course.flags.policy import Policy
 from fakegpu_lab.course.flags.shared import Shared
+from fakegpu_lab.course.grade.one_submission import _seen_by_check
+from fakegpu_lab.course.grade.outcome import CheckOutcome
 from fakegpu_lab.driver.recorder import recording, results
 from fakegpu_lab.hardware.time.recorder import Recorder
 
@@ -265,3 +267,10 @@ def test_a_copy_whose_result_is_thrown_away_is_told_apart_from_other_work():
     assert kinds("expect.kernels(at_least=1, named='mm', trace=trace)") == "work"
     assert kinds("expect.transfers(h2d=3, trace=trace) and expect.kernels(at_least=1, trace=trace)") == "work"
     assert kinds("expect.transfers(h2d=4, trace=trace)") == ""
+
+
+@pytest.mark.parametrize(("points", "flagged"), [(0.5, []), (1.0, []), (1.5, [2]), (2.0, [1, 2])])
+def test_work_for_show_is_an_honest_mistake_where_an_answer_earns_little(points, flagged):
+    seen = {"for_show": [(1, "copies"), (2, "work")]}
+    check = CheckOutcome(grade_id="a-check", points=points, max_points=2.0)
+    assert [number for _, number, _ in _seen_by_check("a-check", seen, check)] == flagged

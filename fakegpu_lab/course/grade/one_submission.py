@@ -181,7 +181,7 @@ def _run(
                 if cell.kind == "check":
                     problem = examiner.judge(message)
                     score(checks[cell.id], cell.source, message, flags, problem)
-                altered |= set(_seen_by_check(cell.id, message, solved=cell.id in checks and checks[cell.id].passed))
+                altered |= set(_seen_by_check(cell.id, message, checks.get(cell.id)))
                 if message["interrupted"]:
                     outcome.status = "timeout"
                     stopped = f"{repair.called(cell.id)} was stopped after {limits.cell_seconds:g} s"
@@ -315,15 +315,18 @@ def _decoded(text: bytes) -> tuple[str, str]:
         return "", ""
 
 
-def _seen_by_check(cell: str, message: dict[str, Any], *, solved: bool) -> Iterator[tuple[str, int, str]]:
+def _seen_by_check(cell: str, message: dict[str, Any], check: CheckOutcome | None) -> Iterator[tuple[str, int, str]]:
     """What the submission's process says of values that changed in place, work for show, and measured memory.
 
-    Copies for show in an answer that fails are an honest mistake: ``x.to("cuda")``, whose result is thrown away.
+    Copies for show in an answer that fails are an honest mistake: ``x.to("cuda")``, whose result is thrown away. So is
+    other work in an answer with at most half of the points: gradients that are cleared before anything uses them.
     """
+    failed = check is None or not check.passed
+    mostly = check is None or (check.points or 0) <= check.max_points / 2
     for number, name in message.get("altered", []):
         yield cell, int(number), f"changed {str(name)[:60]} in place, which the check uses"
     for number, kind in message.get("for_show", []):
-        if kind == "copies" and not solved:
+        if mostly if kind == "work" else failed:
             continue
         yield cell, int(number), f"statement {int(number)} of the check counts work whose results nothing uses"
     for number, what in message.get("memory", []):
