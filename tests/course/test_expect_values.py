@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fakegpu_lab as lab
 from fakegpu_lab import expect
 from fakegpu_lab.course.checks import checking
 from fakegpu_lab.course.expect.values import digest
@@ -293,3 +294,12 @@ def test_numbers_are_compared_as_they_are_not_in_the_dtype_of_what_was_found(
             .met
             is met
         )
+
+
+def test_of_values_that_are_not_known_a_hint_about_values_says_nothing() -> None:
+    lab.enable("a100", compute="meta")
+    ones = torch.ones(2, device="cuda")
+    said = told(lambda: expect.equal([ones], [torch.ones(2)], hint="Ones are needed."))
+    lab.disable()
+    assert "whose values are not known" in said
+    assert "Ones are needed." not in said

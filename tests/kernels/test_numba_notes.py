@@ -40,6 +40,12 @@ def sized_by_argument(x, n):
     tile[0] = x[0]
 
 
+@cuda.jit
+def without_a_type(x):
+    tile = cuda.shared.array((32, 32))
+    tile[0, 0] = x[0]
+
+
 @cuda.jit(device=True)
 def factorial(n):
     if n < 2:
@@ -71,6 +77,7 @@ def test_a_tensor_of_the_cpu() -> None:
     ("kernel", "more", "said"),
     [
         (sized_by_argument, (4,), "must be a number or a global constant"),
+        (without_a_type, (), "cuda.shared.array(shape, dtype) has two arguments"),
         (calls_itself, (), "functions that call them"),
     ],
 )

@@ -56,6 +56,8 @@ def _report_value(
     brief = _brief(expected, rtol)
     what = f"{name} {verb} {brief}" if len(brief) < 40 else f"{name} has the right value"
     hint = _UNSET if found is Ellipsis else ""
+    if _COMPUTE in difference:  # what the author says is about values
+        said = {**said, "hint": ""}
     return report(said, met=met, what=what, expected=brief, found=difference or _brief(found, rtol), hint=hint)
 
 

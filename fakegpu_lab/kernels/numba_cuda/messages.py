@@ -139,7 +139,12 @@ def raised(error: Exception) -> None:
 def not_compiled(error: Exception) -> None:
     """Say below an error of numba's compiler what it cannot do, where its own words do not."""
     said = str(error)
-    if "shared.array" in said or "local.array" in said:
+    made = next((name for name in ("cuda.shared.array", "cuda.local.array") if name.removeprefix("cuda.") in said), "")
+    if made and ("required argument" in said or "positional arguments" in said):
+        with_notes(
+            error, f"{made}(shape, dtype) has two arguments. A shape of two dimensions is a tuple: ((32, 32), float32)."
+        )
+    elif made and "Invalid NumPy dtype" not in said:
         with_notes(
             error,
             "The size of an array that a kernel declares must be a number or a global constant. For shared memory of a "
