@@ -26,6 +26,7 @@ _ALL_TO_ALL = ("ALLTOALL", "ALLTOALL_BASE")
 _ADVICE = (
     "All ranks of a group must call the same operations in the same order, with tensors of the same size and dtype. "
 )
+_MESSAGE = "The two ends of a message must have the same number of elements, and the same dtype. "
 _ON_REAL_GPUS = "On real GPUs this program hangs, or continues with wrong numbers."
 
 
@@ -172,13 +173,13 @@ def _extents(one: Operation, other: Operation) -> Iterator[tuple[str, str, str]]
 def _mismatch(one: Operation, other: Operation, differs: list[tuple[str, str, str]]) -> str:
     aspects = "".join(f"  {aspect}: {mine}vs {theirs}" for aspect, mine, theirs in differs)
     where = f"operation {one.number} of {one.channel.known_as}" if one.number else one.channel.known_as
-    advice = _unequal_parts(one, other) or _ADVICE
+    advice = _MESSAGE if one.kind in P2P else _condition(one, other) + (_unequal_parts(one, other) or _ADVICE)
     return (
         f"Detected mismatch between collectives on ranks. Rank {one.global_rank} is running collective: "
         f"{fingerprint(one)}, but Rank {other.global_rank} is running collective: {fingerprint(other)}."
         f"Collectives differ in the following aspects: {aspects}\n\n"
         f"In {where}, rank {other.global_rank} calls {other} ({quoted(other.line)}), "
-        f"rank {one.global_rank} {one} ({quoted(one.line)}).\n{_condition(one, other)}{advice}{_ON_REAL_GPUS}"
+        f"rank {one.global_rank} {one} ({quoted(one.line)}).\n{advice}{_ON_REAL_GPUS}"
     )
 
 
