@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.formatting.units import size
@@ -139,12 +140,13 @@ def raised(error: Exception) -> None:
 def not_compiled(error: Exception) -> None:
     """Say below an error of numba's compiler what it cannot do, where its own words do not."""
     said = str(error)
-    made = next((name for name in ("cuda.shared.array", "cuda.local.array") if name.removeprefix("cuda.") in said), "")
-    if made and ("required argument" in said or "positional arguments" in said):
+    array = re.search(r"(shared|local)\.array", said)
+    if array and ("required argument" in said or "positional arguments" in said):
         with_notes(
-            error, f"{made}(shape, dtype) has two arguments. A shape of two dimensions is a tuple: ((32, 32), float32)."
+            error,
+            f"cuda.{array[0]}(shape, dtype) has two arguments. A shape of two dimensions is a tuple: (32, 32).",
         )
-    elif made and "Invalid NumPy dtype" not in said:
+    elif array and "Invalid NumPy dtype" not in said:
         with_notes(
             error,
             "The size of an array that a kernel declares must be a number or a global constant. For shared memory of a "
