@@ -591,6 +591,14 @@ def test_a_machine_that_is_replaced_while_an_exercise_is_recorded_is_named(proce
     assert said not in process.cell("lab.reset()")["left"]
 
 
+@pytest.mark.parametrize(("again", "named"), [("", False), ("lab.enable('h100')\n", True)])
+def test_a_machine_that_is_reset_after_a_failed_kernel_is_not_named(process: Process, again: str, named: bool) -> None:
+    process.cell("%load_ext fakegpu_lab\nimport fakegpu_lab as lab, torch\nlab.enable('a100')", "locked")
+    process.cell("%%exercise one\ntorch.ones(2).cuda()[torch.tensor([5]).cuda()]\ntorch.cuda.synchronize()")
+    left = process.cell(f"%%exercise two\n{again}x = torch.ones(2).cuda()")["left"]
+    assert ("the GPUs had been replaced while the exercise was recorded" in left) is named
+
+
 def test_threads_of_the_notebook_s_own_are_counted(process: Process) -> None:
     message = process.cell("import threading\nstop = threading.Event()\nthreading.Thread(target=stop.wait).start()")
     assert message["threads"] == 0, "it waits in Python's own code"

@@ -117,6 +117,7 @@ class _Runner:
             known.look(self.shell.user_ns.get(name), name)
         remembered = self._remembered()
         machine = left_behind.machine()
+        failed = left_behind.gpus() if machine is not None and any(card.retired for card in machine.cards) else None
         ran = self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
         if self.magics is None and type(registered) is self._magics_class:
@@ -135,7 +136,8 @@ class _Runner:
             self.bound |= {name: self.shell.user_ns[name] for name in names if name in self.shell.user_ns}
             for name in bound:
                 self.helpers.pop(name, None)  # from here on, it is the cell's
-        if new and left_behind.machine() is not machine and not job["any_gpus"]:
+        reset = failed is not None and left_behind.gpus() == failed  # after a kernel that failed, by the magic
+        if new and left_behind.machine() is not machine and not reset and not job["any_gpus"]:
             left.append("the GPUs had been replaced while the exercise was recorded")
         tried = [self._observe_tried(one) for one in new]
         hidden = {name for name, number in held.items() if id(self.shell.user_ns.get(name)) != number} - bound
