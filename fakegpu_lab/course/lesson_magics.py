@@ -327,7 +327,7 @@ def _new_gpus() -> None:
             "host='measured' differs from one computer to the next, so a check could not judge it: "
             "enable the GPUs without it."
         )
-    if session.enabled() and any(device.fault is not None for device in session.machine().devices):
+    if session.enabled() and session.machine().failed:
         session.reset()
         print("A kernel in an earlier cell failed, and its GPU could not be used anymore. It was reset, and is empty.")
 

@@ -105,6 +105,11 @@ class Machine:
         if recorder is not None:
             recorder.worked(host, began, name)
 
+    @property
+    def failed(self) -> bool:
+        """Whether a kernel has failed an assert, or left its memory: its device cannot be used any more."""
+        return any(device.fault is not None for device in self.cards)
+
     def retire(self, why: str) -> None:
         """Make every later use of a tensor of this machine raise an error with the message `why`."""
         for device in self.cards:

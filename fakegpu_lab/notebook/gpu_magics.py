@@ -38,7 +38,7 @@ def _off(_: list[str]) -> None:
 
 
 def _reset(_: list[str]) -> Table:
-    had_fault = session.enabled() and any(device.fault is not None for device in session.machine().devices)
+    had_fault = session.enabled() and session.machine().failed
     session.reset()
     if had_fault:
         print("The error of the failed kernel is gone: these GPUs are new. Create your tensors again, too.")

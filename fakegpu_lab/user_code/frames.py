@@ -16,6 +16,7 @@ import linecache
 import os
 import sys
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +25,7 @@ from fakegpu_lab.user_code import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
+    from types import CodeType, FrameType
 
 OURS, TORCH, PYTHON, PLUMBING, LAUNCHER, LIBRARY, PROGRAM, CELL = (1 << place for place in range(8))
 """Kinds of files: this package; torch; Python's own modules, and code that Python, `timeit` and NumPy generate; IPython
@@ -105,6 +106,15 @@ def steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
     while traceback is not None:
         yield traceback
         traceback = traceback.tb_next
+
+
+def position(code: CodeType, instruction: int) -> tuple[int | None, int | None] | None:
+    """The line and column of what code calls at an instruction (``f_lasti``), which Python 3.10 does not know."""
+    positions = getattr(code, "co_positions", None)
+    if positions is None:
+        return None
+    line, _, column, _ = next(islice(positions(), instruction // 2, None))
+    return line, column
 
 
 def innermost(frame: FrameType | None, kinds: int = SHOWN) -> FrameType | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.course.checks.statements import has_expectation, has_run, is_expectation, is_run
@@ -12,7 +11,7 @@ from fakegpu_lab.course.checks.without_end import WithoutEndError
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
 from fakegpu_lab.hardware.errors import FakeGpuError
-from fakegpu_lab.user_code.frames import CELL, kind, steps
+from fakegpu_lab.user_code.frames import CELL, kind, position, steps
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,8 +23,9 @@ UNWRITTEN = "this is not written yet (NotImplementedError)"
 
 def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> Outcome:
     """The outcome of a statement that raised an error."""
-    part = _raising(statement, error.__traceback__, check)
-    what, words = describe(part), part if has_expectation(statement) else statement
+    step = next((step for step in steps(error.__traceback__) if step.tb_frame.f_code.co_filename == check.file), None)
+    link = _link(statement, step)
+    what = describe(link if link is not statement else _raising(statement, step))
     line = _student_line(error.__traceback__, check)
     if isinstance(error, NotImplementedError) and not str(error):
         return Outcome(met=False, what=what, found=UNWRITTEN, line=line)
@@ -33,7 +33,7 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
         return Outcome(met=False, what=what, found=FOLLOWS)
     if isinstance(error, WithoutEndError):
         loop = "Does a loop of yours never end? Print what its condition compares."
-        said = _said(words, "hint")
+        said = _said(link, "hint")
         return Outcome(met=False, what=what, found=str(error), line=line, hint=f"{loop} {said}".strip())
     name = getattr(error, "name", None) or str(error)
     if isinstance(error, NameError) and name in check.not_made:
@@ -64,7 +64,7 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
             f"Is `{name}` spelled correctly? What comes from a library must be imported, or follow its module's name."
         )
         return Outcome(met=False, what=what, found=found, line=line, hint=hint)
-    said, raised = _said(words, "hint"), ""
+    said, raised = _said(link, "hint"), ""
     if line:
         own = check.attempt is not None and line.startswith(f"{check.attempt.name}:")
         who = "Your code raised this error when it was called" if own else "This error came up when your code was used"
@@ -160,19 +160,24 @@ def describe(statement: ast.AST) -> str:
     return f"`{short(ast.unparse(statement), 100)}`"
 
 
-def _raising(statement: ast.stmt, traceback: TracebackType | None, check: RunningCheck) -> ast.AST:
-    """What was running: of expectations joined by `and`, that which was being computed; else the innermost statement.
+def _raising(statement: ast.stmt, step: TracebackType | None) -> ast.stmt:
+    """The innermost statement that was running: of a part that expects nothing, a reader needs only the call."""
+    if step is None or has_expectation(statement):
+        return statement
+    at = step.tb_lineno
+    inside = [n for n in ast.walk(statement) if isinstance(n, ast.stmt) and n.lineno <= at <= (n.end_lineno or at)]
+    return inside[-1] if inside else statement
 
-    Of a part that expects nothing, a reader needs only the call.
+
+def _link(statement: ast.stmt, step: TracebackType | None) -> ast.AST:
+    """Of expectations joined by `and`, that which was being computed; else the statement itself.
+
+    Before Python 3.11, which knows no columns, it is the first that reaches into the line.
     """
-    step = next((step for step in steps(traceback) if step.tb_frame.f_code.co_filename == check.file), None)
     if step is None:
         return statement
-    if not has_expectation(statement):
-        at = step.tb_lineno
-        inside = [n for n in ast.walk(statement) if isinstance(n, ast.stmt) and n.lineno <= at <= (n.end_lineno or at)]
-        return inside[-1] if inside else statement
-    place = _place(step)
+    line, column = position(step.tb_frame.f_code, step.tb_lasti) or (None, None)
+    place = line or step.tb_lineno, column or 0
     links = [link for node in ast.walk(statement) if isinstance(node, ast.BoolOp) for link in node.values]
     around = [
         link
@@ -180,15 +185,6 @@ def _raising(statement: ast.stmt, traceback: TracebackType | None, check: Runnin
         if (link.lineno, link.col_offset) <= place < (link.end_lineno or 0, link.end_col_offset or 0)
     ]
     return next((link for link in reversed(around) if has_expectation(link)), statement)
-
-
-def _place(step: TracebackType) -> tuple[int, int]:
-    """The line and the column that a frame had reached; before Python 3.11, which does not know it, column 0."""
-    positions = getattr(step.tb_frame.f_code, "co_positions", None)
-    if positions is None:
-        return step.tb_lineno, 0
-    line, _, column, _ = next(islice(positions(), step.tb_lasti // 2, None))
-    return line or step.tb_lineno, column or 0
 
 
 def _said(statement: ast.AST, about: str) -> str:

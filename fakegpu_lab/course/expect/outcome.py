@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from fakegpu_lab.recording_views.labels import place
-from fakegpu_lab.user_code.frames import walk
+from fakegpu_lab.user_code.frames import position, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
-    from types import FrameType
 
     from fakegpu_lab.course.expect.attempt import Attempt
     from fakegpu_lab.course.expect.plain_data.in_place import InPlace
@@ -179,17 +177,9 @@ class RunningCheck:
         ]
         here = [node for node in calls if node.lineno <= frame.f_lineno <= (node.end_lineno or node.lineno)]
         return next(
-            (node for node in here if _place(frame) == (node.lineno, node.col_offset)), here[0] if here else None
+            (node for node in here if position(frame.f_code, frame.f_lasti) == (node.lineno, node.col_offset)),
+            here[0] if here else None,
         )
-
-
-def _place(frame: FrameType) -> tuple[int | None, int | None] | None:
-    """The line and column of what a frame is calling, which Python 3.10 does not know."""
-    positions = getattr(frame.f_code, "co_positions", None)
-    if positions is None:
-        return None
-    line, _, column, _ = next(itertools.islice(positions(), frame.f_lasti // 2, None))
-    return line, column
 
 
 _running: list[RunningCheck] = []

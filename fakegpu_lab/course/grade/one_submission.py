@@ -321,14 +321,13 @@ def _seen_by_check(cell: str, message: dict[str, Any], check: CheckOutcome | Non
     Copies for show in an answer that fails are an honest mistake: ``x.to("cuda")``, whose result is thrown away. So is
     other work in an answer with at most half of the points: gradients that are cleared before anything uses them.
     """
-    failed = check is None or not check.passed
-    mostly = check is None or (check.points or 0) <= check.max_points / 2
+    solved = check is not None and check.passed
+    mostly = check is not None and (check.points or 0) > check.max_points / 2
     for number, name in message.get("altered", []):
         yield cell, int(number), f"changed {str(name)[:60]} in place, which the check uses"
     for number, kind in message.get("for_show", []):
-        if mostly if kind == "work" else failed:
-            continue
-        yield cell, int(number), f"statement {int(number)} of the check counts work whose results nothing uses"
+        if solved or (mostly and kind == "work"):
+            yield cell, int(number), f"statement {int(number)} of the check counts work whose results nothing uses"
     for number, what in message.get("memory", []):
         yield cell, int(number), PHRASES[what].format(int(number))
 

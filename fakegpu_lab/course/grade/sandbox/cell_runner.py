@@ -117,7 +117,7 @@ class _Runner:
             known.look(self.shell.user_ns.get(name), name)
         remembered = self._remembered()
         machine = left_behind.machine()
-        failed = left_behind.gpus() if machine is not None and any(card.retired for card in machine.cards) else None
+        failed = left_behind.gpus() if machine is not None and machine.failed else None
         ran = self.shell.run_cell(job["source"], store_history=job["kind"] in ("student", "given"))
         registered = self.shell.magics_manager.registry.get("CourseMagics")
         if self.magics is None and type(registered) is self._magics_class:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     Tensor = torch.Tensor
 
 _FLOAT = 4  # bytes
+_UNSHARED = "Number of heads in key/value must divide number of heads in query"
 _scalar: Callable[..., Any] = torch._C._VariableFunctions.scalar_tensor  # faster than `torch.tensor`
 _OPTIONS = (
     "window_size_left", "window_size_right", "window_size", "seqused_k", "seqlen_k", "alibi_slopes", "block_table",
@@ -205,7 +206,7 @@ def forward(kernel: Kernel) -> Callable[[Op, tuple[Any, ...], dict[str, Any]], t
         call = Call(kernel, op, args, kwargs)
         kernel.check(call)
         if call.heads and not call.key.shape[1]:
-            raise RuntimeError("Number of heads in key/value must divide number of heads in query")
+            raise RuntimeError(_UNSHARED)
         device, settings = call.device, _drawn(call)
         like = kernel.layout(call.query, (*call.query.shape[:3], call.value.shape[3]))
         sums_shape = _sums_shape(call)
@@ -401,7 +402,7 @@ def _flash_check(call: Call) -> None:
     if call.width > 256:
         raise RuntimeError("FlashAttention forward only supports head dimension at most 256")
     if call.heads % max(call.key.shape[1], 1):
-        raise RuntimeError("Number of heads in key/value must divide number of heads in query")
+        raise RuntimeError(_UNSHARED)
 
 
 def _flash_width(width: int) -> int:
