@@ -249,6 +249,7 @@ def test_a_hint_below_another_one_counts_once_the_lines_above_pass() -> None:
         expect.equal(1, 2, hint="the first to act on")
         expect.equal(1, 2, hint="Write it down.")
         expect.equal(1, 2, hint="First make the line above pass.")
+        expect.choice("b", "1b16b1", because={"b": "It is the other."})
     """
     assert [one.hint for one in check(source).record.parts] == [
         "",
@@ -256,6 +257,7 @@ def test_a_hint_below_another_one_counts_once_the_lines_above_pass() -> None:
         "the first to act on",
         f"{checking.STILL} Write it down.",
         "First make the line above pass.",
+        "It is the other.",
     ]
 
 

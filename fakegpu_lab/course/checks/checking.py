@@ -118,7 +118,7 @@ def result(
     shown = (
         (part, outcomes) for part, outcomes in told if part.expects or any(one.found != FOLLOWS for one in outcomes)
     )
-    records = _after_one_another([_record(part, outcomes, show) for part, outcomes in shown])
+    records = _after_one_another([(part, _record(part, outcomes, show)) for part, outcomes in shown])
     if (attempt is not None and attempt.unsolved) or _is_unwritten(records, attempt):
         return Result(CheckRecord(score=0.0, unsolved=True, note=_TO_DO, **about))
     if attempt is not None and attempt.unreadable:  # what parts find of an earlier cell would mislead
@@ -127,14 +127,16 @@ def result(
     return Result(CheckRecord(score=score, parts=tuple(records), note=_note(attempt, stderr), **about))
 
 
-def _after_one_another(records: list[PartRecord]) -> list[PartRecord]:
+def _after_one_another(of_parts: list[tuple[Part, PartRecord]]) -> list[PartRecord]:
     """The records, whose hints count one after the other: what fails further down may only follow from what is above.
 
-    A hint is written for somebody whose answer does all that was asked before: the first one on a card stands as it is.
+    A hint is written for somebody whose answer does all that was asked before: the first one on a card stands as it is,
+    and so do those of choices.
     """
     told, failed = [], False
-    for record in records:
-        later = failed and not record.met and record.hint and not record.hint.startswith(_STANDS_ALONE)
+    for part, record in of_parts:
+        alone = record.hint.startswith(_STANDS_ALONE) or statements.only_chooses(part.statement)
+        later = failed and not record.met and record.hint and not alone
         told.append(record.model_copy(update={"hint": f"{STILL} {record.hint}"}) if later else record)
         failed = failed or bool(record.hint and not record.met)
     return told

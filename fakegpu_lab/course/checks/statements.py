@@ -122,6 +122,11 @@ def has_run(statement: ast.AST) -> bool:
     return any(map(is_run, ast.walk(statement)))
 
 
+def only_chooses(statement: ast.AST) -> bool:
+    """Whether a statement looks at one choice, and at nothing else: what it says does not depend on other lines."""
+    return {_of_expect(node) for node in ast.walk(statement)} - {""} == {"choice"}
+
+
 def has_recording(statement: ast.AST) -> bool:
     """Whether a statement records what is in it: what an answer has left in the queues does not count."""
     return isinstance(statement, ast.With) and any(
