@@ -487,6 +487,20 @@ def test_the_students_line_is_in_the_exercise_and_not_in_a_cell_that_calls_or_is
     ipython.user_ns.pop("helper"), ipython.user_ns.pop("called")
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("first, second = solution(1)", "`solution` should return 2 values, separated by commas."),
+        ("first, *second, third, fourth, last = expect.run(solution, 1, hint='Both.')", "Both."),
+        ("first, second = expect.run(solution, 1)", "`solution` should return 2 values, separated by commas."),
+        ("first, second = 1, *solution(1), *solution(1)", ""),
+    ],
+)
+@pytest.mark.usefixtures("machine")
+def test_a_result_that_cannot_be_taken_apart_says_how_many_are_needed(line: str, hint: str) -> None:
+    assert check(line, {"solution": lambda x: (x, x, x)}).record.parts[-1].hint == hint
+
+
 def test_what_an_earlier_check_defined_is_no_line_of_the_student(ipython: InteractiveShell) -> None:
     ipython.run_cell("def watched(function):\n    function()\n    raise RuntimeError('late')", store_history=True)
     names, attempt = _solution("def solution():\n    return 1\n")

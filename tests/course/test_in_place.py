@@ -109,7 +109,7 @@ def test_looking_takes_no_time_and_leaves_no_record() -> None:
 IN_PLACE = MOVE_CHECK.replace("moved =", "given = torch.ones(4)\nmoved =").replace("move(torch.ones(4))", "move(given)")
 
 
-def _graded(folder: Path, answer: str, solution: str = "return x.to") -> list[str]:
+def _graded(folder: Path, answer: str, solution: str = "return x.to", first: str = "") -> list[str]:
     import nbformat
 
     lesson = source()
@@ -118,6 +118,7 @@ def _graded(folder: Path, answer: str, solution: str = "return x.to") -> list[st
     (folder / "one").mkdir(exist_ok=True)
     nbformat.write(lesson, folder / "one" / "one.ipynb")
     handed = submission(lesson, move=f"%%exercise move\ndef move(x):\n{answer}")
+    handed.cells[:0] = [nbformat.v4.new_code_cell(first)] if first else []
     outcome = grade(Submission(student="ada", notebook=raw(handed)), load(folder / "one"), Limits(), [])
     (move,) = [check for check in outcome.checks if check.grade_id == "move-check"]
     assert move.points == 3
@@ -133,6 +134,13 @@ def test_an_answer_that_changes_what_its_check_uses_is_flagged(tmp_path: Path) -
 def test_but_not_if_the_lesson_s_own_solution_changes_it_too(tmp_path: Path) -> None:
     answer = "    y = x.cuda()\n    x.zero_()\n    return y"
     assert _graded(tmp_path, answer, "y = x.clone()\n    x.add_(1)\n    return y.to") == []
+
+
+def test_names_that_star_imports_bring_before_the_lesson_s_own_are_no_change(tmp_path: Path) -> None:
+    """`from torch.nn.functional import *` brings `torch`: it was "changed in place" where it had not been there."""
+    assert _graded(tmp_path, "    return x.cuda()", first="from torch.nn.functional import *") == []
+    (found, *_) = _graded(tmp_path, "    return x.cuda()", first="torch = __import__('math')")
+    assert found.startswith("cell 1: ")
 
 
 def test_what_is_looked_at_is_not_kept_alive() -> None:

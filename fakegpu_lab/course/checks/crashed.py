@@ -71,6 +71,8 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
         raised = f"{who}: call it yourself in a new cell, and read all of the message."
     elif "NoneType" in str(error):
         raised = "A value is None here: is a `return` missing in your code?"
+    elif "unpack" in str(error) and not said:
+        said = _several(_raising(statement, step))
     return Outcome(met=False, what=what, found=found, line=line, hint=" ".join(text for text in (said, raised) if text))
 
 
@@ -167,6 +169,17 @@ def _raising(statement: ast.stmt, step: TracebackType | None) -> ast.stmt:
     at = step.tb_lineno
     inside = [n for n in ast.walk(statement) if isinstance(n, ast.stmt) and n.lineno <= at <= (n.end_lineno or at)]
     return inside[-1] if inside else statement
+
+
+def _several(statement: ast.AST) -> str:
+    """How many values a function should return, of a statement that takes them apart: ``a, b = function(x)``."""
+    if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
+        return ""
+    (target, *_), call = statement.targets, statement.value
+    function = call.args[0] if is_run(call) and call.args else call.func
+    if not (isinstance(target, ast.Tuple) and isinstance(function, ast.Name)):
+        return ""
+    return f"`{function.id}` should return {len(target.elts)} values, separated by commas."
 
 
 def _link(statement: ast.stmt, step: TracebackType | None) -> ast.AST:

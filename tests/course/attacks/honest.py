@@ -387,6 +387,9 @@ class Material:
     def unusual(self, name: str) -> Submission:
         """A right answer to everything, in one unusual style."""
         style = UNUSUAL[name]
+        if any("as dist" in cell.source for cell in self.source.cells):  # math has a `dist`, too: the lesson's is lost
+            answer, early = (text.replace("from math", "from cmath") for text in (style.answer, style.early))
+            style = style._replace(answer=answer, early=early)
         answers = {exercise: unusual(style, exercise, code) for exercise, code in self.solutions.items()}
         made = handed_in(self.source, self.starter, answers, f"u{list(UNUSUAL).index(name):02}")
         notebook = json.loads(made.notebook)

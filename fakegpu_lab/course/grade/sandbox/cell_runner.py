@@ -27,7 +27,7 @@ import time
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from fakegpu_lab.course.cell_text.source import bound_names, transformed
+from fakegpu_lab.course.cell_text.source import bound_names, transformed, tree_of
 from fakegpu_lab.course.flags import files, given_values, left_behind, measured_memory, tampering
 from fakegpu_lab.course.flags.evaluated import OF_CHECKS, is_lessons
 from fakegpu_lab.course.grade.sandbox import sealed_channel
@@ -141,6 +141,7 @@ class _Runner:
             left.append("the GPUs had been replaced while the exercise was recorded")
         tried = [self._observe_tried(one) for one in new]
         hidden = {name for name, number in held.items() if id(self.shell.user_ns.get(name)) != number} - bound
+        hidden -= _of_libraries(job["source"], {name: self.shell.user_ns.get(name) for name in hidden})
         altered = [[0, name] for name in sorted({*known.changed()} | hidden)]
         error = ran.error_before_exec or ran.error_in_exec
         about = {"restored": changed, "left": left, "altered": altered, "unreadable": _is_unreadable(error)}
@@ -250,6 +251,17 @@ class _Runner:
         result["restored"] = self.pristine.restore()
         self.surroundings.keep()
         return result
+
+
+def _of_libraries(source: str, names: dict[str, Any]) -> set[str]:
+    """Those of `names` that a cell's star imports took from Python, torch or NumPy: ``from math import *``."""
+    tree = tree_of(source)
+    stars = [
+        node for node in (tree.body if tree else ()) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+    ]
+    known = {*sys.stdlib_module_names, "torch", "numpy"}
+    modules = [sys.modules[node.module] for node in stars if node.module and node.module.split(".")[0] in known]
+    return {name for name, value in names.items() if any(vars(one).get(name) is value for one in modules)}
 
 
 def _is_unreadable(error: BaseException | None) -> bool:
