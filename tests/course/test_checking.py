@@ -250,6 +250,8 @@ def test_a_hint_below_another_one_counts_once_the_lines_above_pass() -> None:
         expect.equal(1, 2, hint="Write it down.")
         expect.equal(1, 2, hint="First make the line above pass.")
         expect.choice("b", "1b16b1", because={"b": "It is the other."})
+        expect.equal(1, 2, hint="If the results are right: pass them on.")
+        expect.equal(1, 2, hint="If p = q, nothing is refused.")
     """
     assert [one.hint for one in check(source).record.parts] == [
         "",
@@ -258,6 +260,8 @@ def test_a_hint_below_another_one_counts_once_the_lines_above_pass() -> None:
         f"{checking.STILL} Write it down.",
         "First make the line above pass.",
         "It is the other.",
+        "If the results are right: pass them on.",
+        f"{checking.STILL} If p = q, nothing is refused.",
     ]
 
 

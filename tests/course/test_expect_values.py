@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import fakegpu_lab as lab
 from fakegpu_lab import expect
 from fakegpu_lab.course.checks import checking
+from fakegpu_lab.course.expect.outcome import NOTHING
 from fakegpu_lab.course.expect.values import digest
 from tests.course.conftest import told
 
@@ -303,3 +304,10 @@ def test_of_values_that_are_not_known_a_hint_about_values_says_nothing() -> None
     lab.disable()
     assert "whose values are not known" in said
     assert "Ones are needed." not in said
+
+
+@pytest.mark.parametrize(("found", "expected"), [(None, 1), ([1, None], [1, 2]), ((None, 1.0), (None, None))])
+def test_none_where_something_is_expected_may_be_a_return_that_is_missing(found: Any, expected: Any) -> None:
+    assert (NOTHING in told(lambda: expect.equal(found, expected, hint="Divide."))) == (expected != (None, None))
+    assert "Divide." in told(lambda: expect.equal(found, expected, hint="Divide."))
+    assert NOTHING not in told(lambda: expect.equal(1, None, hint="Divide."))

@@ -135,7 +135,7 @@ def _after_one_another(of_parts: list[tuple[Part, PartRecord]]) -> list[PartReco
     """
     told, failed = [], False
     for part, record in of_parts:
-        alone = record.hint.startswith(_STANDS_ALONE) or statements.only_chooses(part.statement)
+        alone = bool(_STANDS_ALONE.match(record.hint)) or statements.only_chooses(part.statement)
         later = failed and not record.met and record.hint and not alone
         told.append(record.model_copy(update={"hint": f"{STILL} {record.hint}"}) if later else record)
         failed = failed or bool(record.hint and not record.met)
@@ -144,7 +144,9 @@ def _after_one_another(of_parts: list[tuple[Part, PartRecord]]) -> list[PartReco
 
 STILL = "If it is still wrong once the lines above pass:"
 """What a hint begins with where a line above has not passed."""
-_STANDS_ALONE = ("First ", "If ", "Your code ", "This error ", "A value is None", "Is `", "Does a loop ", "Likely ")
+_STANDS_ALONE = re.compile(
+    "First |If (all|the|threads|many_layers|it is) |Your code |This error |A value is None|Is `|Does a loop |Likely "
+)
 """How hints begin that speak of other lines themselves, or of an error that came up in their own."""
 
 

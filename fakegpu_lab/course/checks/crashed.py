@@ -70,7 +70,7 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
         who = "Your code raised this error when it was called" if own else "This error came up when your code was used"
         raised = f"{who}: call it yourself in a new cell, and read all of the message."
     elif "NoneType" in str(error):
-        raised = "A value is None here: is a `return` missing in your code?"
+        raised = outcome.NOTHING
     elif "unpack" in str(error) and not said:
         said = _several(_raising(statement, step))
     return Outcome(met=False, what=what, found=found, line=line, hint=" ".join(text for text in (said, raised) if text))

@@ -78,6 +78,9 @@ class Outcome:
         return "\n".join([stated(self.what, self.met), *([f"  {self.message}"] if self.message else []), *lines])
 
 
+NOTHING = "A value is None here: is a `return` missing in your code?"
+"""What to try where something is needed, and there is none."""
+
 _ONE = r"(?:`[^`]+`|it|value \d+|the \w+)"
 _IS = re.compile(rf"((?:(?:all|every parameter) of )?{_ONE}(?: and {_ONE})*) (?:(is|are|has)( not)?|runs)\b")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.describe import SHOWN, tensors, value
 from fakegpu_lab.course.expect.expectation import expectation
-from fakegpu_lab.course.expect.outcome import report, subject
+from fakegpu_lab.course.expect.outcome import NOTHING, report, subject
 from fakegpu_lab.course.expect.plain_data.conversion import Opaque, SeenTensor, SeenType, named, places, type_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,16 @@ def _report_value(
     hint = _UNSET if found is Ellipsis else ""
     if _COMPUTE in difference:  # what the author says is about values
         said = {**said, "hint": ""}
+    elif _lacks(found, expected):
+        said = {**said, "hint": f"{NOTHING} {said.get('hint', '')}".strip()}
     return report(said, met=met, what=what, expected=brief, found=difference or _brief(found, rtol), hint=hint)
+
+
+def _lacks(found: Any, expected: Any) -> bool:
+    """Whether a value, or an item of it, is None where something else is expected."""
+    if isinstance(found, (list, tuple)) and isinstance(expected, (list, tuple)):
+        return any(_lacks(one, other) for one, other in zip(found, expected, strict=False))
+    return found is None and expected is not None
 
 
 def _brief(thing: Any, rtol: float) -> str:
