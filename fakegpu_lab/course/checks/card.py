@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -31,11 +32,13 @@ def number(points: float) -> str:
 
 
 def of_points(earned: float, points: float) -> str:
-    """Write the points earned, of the points possible.
+    """Write the points earned, of the points possible; they are not all of them if any part is missing.
 
-    >>> of_points(1.5, 2), of_points(0, 1)
-    ('1.5 of 2 points', '0 of 1 point')
+    >>> of_points(1.5, 2), of_points(0, 1), of_points(3.996, 4)
+    ('1.5 of 2 points', '0 of 1 point', '3.99 of 4 points')
     """
+    if earned < points and number(earned) == number(points):
+        earned = math.floor(100 * earned) / 100
     return f"{number(earned)} of {number(points)} point{'s' * (points != 1)}"
 
 
