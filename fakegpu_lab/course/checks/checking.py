@@ -145,7 +145,7 @@ def _after_one_another(of_parts: list[tuple[Part, PartRecord]]) -> list[PartReco
 STILL = "If it is still wrong once the lines above pass:"
 """What a hint begins with where a line above has not passed."""
 _STANDS_ALONE = re.compile(
-    "First |If (all|the|threads|many_layers|it is) |Your code |This error |A value is None|Is `|Does a loop |Likely "
+    "First |If (all|the|threads|it is) |Your code |This error |A value is None|Is `|Does a loop |Likely "
 )
 """How hints begin that speak of other lines themselves, or of an error that came up in their own."""
 

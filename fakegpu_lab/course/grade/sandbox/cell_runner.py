@@ -260,8 +260,8 @@ def _of_libraries(source: str, names: dict[str, Any]) -> set[str]:
         node for node in (tree.body if tree else ()) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
     ]
     known = {*sys.stdlib_module_names, "torch", "numpy"}
-    modules = [sys.modules[node.module] for node in stars if node.module and node.module.split(".")[0] in known]
-    return {name for name, value in names.items() if any(vars(one).get(name) is value for one in modules)}
+    modules = [sys.modules.get(node.module) for node in stars if node.module and node.module.split(".")[0] in known]
+    return {name for name, value in names.items() if any(vars(one).get(name) is value for one in modules if one)}
 
 
 def _is_unreadable(error: BaseException | None) -> bool:
