@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import random
 import re
@@ -291,10 +292,12 @@ def test_a_loop_without_an_end_is_an_outcome_and_the_next_lines_count(monkeypatc
         return steps
 
     monkeypatch.setattr(without_end, "SECONDS", 0.2)
-    result = check("expect.equal(solution(), 1, hint='one')\nexpect.equal(2, 2)", {"solution": solution})
-    endless, after = result.record.parts
-    assert (endless.met, after.met) == (False, True)
+    monkeypatch.setattr(without_end, "LATER", 0.1)
+    source = "expect.equal(solution(), 1, hint='one')\nexpect.equal(2, 2)\nexpect.equal(solution(), 2)"
+    endless, after, again = check(source, {"solution": solution}).record.parts
+    assert (endless.met, after.met, again.met) == (False, True, False)
     assert endless.found == "no end within 0.2 seconds of processor time"
+    assert again.found == "no end within 0.1 seconds of processor time", "what is endless is not waited for twice"
     assert "loop" in endless.hint
     assert endless.hint.endswith("one")
     assert signal.getsignal(signal.SIGVTALRM) is signal.SIG_DFL
@@ -314,7 +317,7 @@ def test_compiling_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (compiled.met, computed.met) == (True, False)
     begun: list[tuple[float, float]] = []
     monkeypatch.setattr(without_end.signal, "setitimer", lambda which, *seconds: begun.append(seconds))
-    names["stop"], names["sys"] = without_end._stop, sys
+    names["stop"], names["sys"] = functools.partial(without_end._stop, 0.1), sys
     alarm = "def alarm():\n    stop(0, sys._getframe())"
     exec(compile(alarm, "site-packages/torch/_inductor/a.py", "exec"), names)
     names["alarm"]()

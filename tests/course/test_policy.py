@@ -644,6 +644,48 @@ def test_what_tensors_have_is_set_only_of_what_was_plainly_made(way: str) -> Non
     assert "self.k.T" in str(Policy().flags(HIDE + within)), way
 
 
+PUT_IN_UNSEEN = (
+    "table.update(k=torch.Tensor)", "list.append(boxes, torch.Tensor)", "dict.update(table, k=torch.Tensor)",
+    "boxes.__setitem__(0, torch.Tensor)", "also = boxes; also.append(torch.Tensor)", "boxes += [torch.Tensor]",
+    "def fill(into=boxes): into[0] = torch.Tensor", "both = [boxes]; both[0].append(torch.Tensor)",
+    "def fill(into): into[0] = torch.Tensor\nfill(boxes)", "(lambda into: into.append(torch.Tensor))(boxes)",
+    "match {'k': torch.Tensor}:\n    case {**table}: pass", "box.fill(boxes)", "boxes.insert(0, *[torch.Tensor])",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("way", PUT_IN_UNSEEN)
+def test_a_list_whose_items_are_one_s_own_goes_by_its_name_alone(way: str) -> None:
+    """`table.update(k=torch.Tensor)`, and a model that did not compute `first` had all points."""
+    start = "import torch\nclass Box: pass\nbox, boxes, table = Box(), [Box()], {'k': Box()}\n"
+    item = "table['k']" if "table" in way else "boxes[0]"
+    found = Policy().flags(f"{start}{way}\n{item}.T = 1")
+    assert any("which the answer did not make" in flag or "replaces" in flag for flag in found), found
+    assert Policy().flags(f"{start}print(len({item[:5]}))\nfor one in boxes: one.T = 2\n{item}.T = 1") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("'first'", True), ("'layer' + str(n)", True), ("f'layer{n}'", True), ("'_own'", True), ("each", True),
+        ("f'{each}_x'", True), ("word", True), ("'__array_interface__'", False), ("2 * '_' + 'array'", False),
+        ("low + 'array'", False), ("chr(95) + 'x'", False), ("f'{low}x'", False), ("n", False), ("'' + n", False),
+    ],
+)  # fmt: skip
+def test_the_names_of_one_s_own_attributes_are_none_of_python_s(name: str, plain: bool) -> None:
+    """`setattr(self, low + "array_interface" + low, …)`: numpy made an array of all of the process's memory."""
+    text = f"""
+low = chr(95)
+class Own:
+    def __init__(self, n, **given):
+        for each, value in given.items():
+            setattr(self, each, value)
+        for word in ("a", "b"):
+            {"for each in given: " if "each" in name else ""}setattr(self, {name}, n)
+"""
+    assert (Policy().flags(text) == []) == plain
+    assert Policy().flags(text.replace("        for each", "        given[low] = 3\n        for each", 1)) != []
+
+
 def test_objects_that_were_plainly_made_may_be_called_as_tensors_are() -> None:
     made = "boxes = [Box(n) for n in range(3)]\nboxes.append(Box(3))\nfor box in boxes:\n    box.T = 1\n"
     made += "boxes[0].T = 2\nown = Box(1)\nown.T = 3\ndef make(): return Box(2)\nother = make()\nother.T = 4\n"

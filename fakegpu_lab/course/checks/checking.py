@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.bindings import names as names_bound_by
-from fakegpu_lab.course.checks import guard, statements
+from fakegpu_lab.course.checks import guard, statements, without_end
 from fakegpu_lab.course.checks.crashed import FOLLOWS, UNWRITTEN, crashed, describe, short
 from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
 from fakegpu_lab.course.checks.result import Result
-from fakegpu_lab.course.checks.without_end import WithoutEndError, stopped_in_time
 from fakegpu_lab.course.expect import outcome, runs
 from fakegpu_lab.course.expect.attempt import unwritten
 from fakegpu_lab.course.expect.outcome import Outcome, RunningCheck
@@ -178,11 +177,13 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
         if statements.has_recording(part.statement):
             runs.synchronize()
         guarded = guard.guarded(part.statement)
-        with stopped_in_time():
+        with without_end.stopped_in_time(without_end.LATER if check.endless else without_end.SECONDS):
             exec(compile(ast.Module([guarded], []), check.file, "exec"), names)
     except BaseException as error:  # a student's sys.exit() is an outcome, too
-        if isinstance(error, KeyboardInterrupt) and not isinstance(error, WithoutEndError):
+        endless = isinstance(error, without_end.WithoutEndError)
+        if isinstance(error, KeyboardInterrupt) and not endless:
             raise
+        check.endless |= endless
         _failed(crashed(error, part.statement, check), check)
         check.not_made |= stored
         if check.trace is last_run and statements.has_run(part.statement):

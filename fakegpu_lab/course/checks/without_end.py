@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import threading
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 SECONDS = 60
 """The processor time that a statement has; it begins again if torch's compiler runs then, which ends by itself."""
+LATER = 10
+"""The same, once a statement of the check had no end: the others may call the same loop."""
 _AGAIN = 5
 """Seconds until it is stopped once more: an answer's ``except:`` may have caught the first error."""
 _COMPILER = ("/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/")
@@ -26,8 +29,8 @@ class WithoutEndError(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def stopped_in_time() -> Iterator[None]:
-    """Raise `WithoutEndError` after `SECONDS` of processor time.
+def stopped_in_time(seconds: float) -> Iterator[None]:
+    """Raise `WithoutEndError` after so many seconds of processor time.
 
     Only on the main thread, and where the system has such a timer (not on Windows); a program that uses it keeps it.
     """
@@ -36,8 +39,8 @@ def stopped_in_time() -> Iterator[None]:
     if alarm is None or not main or signal.getsignal(alarm) is not signal.SIG_DFL:
         yield
         return
-    signal.signal(alarm, _stop)
-    _begin()
+    signal.signal(alarm, functools.partial(_stop, seconds))
+    _begin(seconds)
     try:
         yield
     finally:
@@ -45,12 +48,12 @@ def stopped_in_time() -> Iterator[None]:
         signal.signal(alarm, signal.SIG_DFL)
 
 
-def _begin() -> None:
-    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS, _AGAIN)
+def _begin(seconds: float) -> None:
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, _AGAIN)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def _stop(seconds: float, number: int, frame: FrameType | None) -> None:
     if any(part in step.f_code.co_filename for step in walk(frame) for part in _COMPILER):
-        _begin()
+        _begin(seconds)
         return
-    raise WithoutEndError(f"no end within {SECONDS} seconds of processor time")
+    raise WithoutEndError(f"no end within {seconds:g} seconds of processor time")

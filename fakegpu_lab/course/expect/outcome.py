@@ -136,6 +136,8 @@ class RunningCheck:
         Called with each expectation's name and what it saw; it cannot be replaced.
     crashed
         The outcomes that say that a statement failed.
+    endless
+        Whether a statement had no end.
     answered
         The attributes that the check read of objects of the notebook's own classes: names of class and attribute.
     keep
@@ -158,6 +160,7 @@ class RunningCheck:
     call: ast.Call | None = None
     observed: Callable[[str, dict[str, Any]], None] | None = None
     crashed: list[Outcome] = field(default_factory=list)
+    endless: bool = False
     answered: list[tuple[type, str]] = field(default_factory=list)
     keep: Callable[[Trace, Any], None] | None = None
     used: InPlace | None = None

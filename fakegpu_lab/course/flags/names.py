@@ -99,6 +99,7 @@ class Names:
         self._odd_classes: set[str] = set()
         self._generators: set[str] = set()
         self._putting: set[str] = set()
+        self._passed_on: set[str] = set()
         self.steps = 0
         """How many expressions have been followed."""
 
@@ -114,6 +115,7 @@ class Names:
         classes = [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
         methods = {id(one) for found in classes for one in found.body}
         called = {id(one.func) for one in ast.walk(tree) if isinstance(one, ast.Call)}
+        self._passed_on |= _passed_on(tree) if own else set()
         self._putting |= {one.name for one in ast.walk(tree) if own and _puts(one)}  # type: ignore[attr-defined]
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
@@ -196,12 +198,13 @@ class Names:
     def _put(self, call: ast.Call, *, own: bool) -> None:
         """Remember what a call puts into a list: a method of the list's, a library, or a function of the notebook's."""
         func, path = call.func, self.path(call.func)
+        given = [*call.args, *(one.value for one in call.keywords)]
         if isinstance(func, ast.Attribute) and func.attr in _PUT:
-            self._hold(func.value, call.args)
+            self._hold(func.value, given)
         elif path.startswith(_PUT_ELSEWHERE) and call.args:
             self._hold(call.args[0], call.args[1:])
         elif own and isinstance(func, ast.Name) and func.id in self._putting:
-            for one in call.args:
+            for one in given:
                 self._hold(one, [_UNKNOWN])
 
     def _hold(self, container: ast.expr, values: list[ast.expr]) -> None:
@@ -437,9 +440,12 @@ class Names:
         )
 
     def _has_objects(self, node: ast.expr, parameters: frozenset[str], seen: frozenset[str]) -> bool:
-        """Whether all items of a list or a dict are objects that were made where they were put into it."""
+        """Whether all items of a list or a dict are objects that were made where they were put into it.
+
+        Of a list that goes by its name alone: nothing else can put anything into it.
+        """
         self._step()
-        if isinstance(node, ast.Name) and node.id not in parameters | seen:
+        if isinstance(node, ast.Name) and node.id not in parameters | seen | self._passed_on:
             lists = self._bound.get(node.id, [])
             return (
                 bool(lists)
@@ -603,6 +609,26 @@ def _puts(node: ast.AST) -> bool:
     )
 
 
+def _passed_on(tree: ast.AST) -> set[str]:
+    """The names whose values are reached in other ways than by them: as an argument, by another name, in a list."""
+    kept = set[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Subscript, ast.For, ast.comprehension)):
+            kept.add(id(node.iter if isinstance(node, (ast.For, ast.comprehension)) else node.value))
+        elif isinstance(node, ast.Call):
+            func = node.func
+            if isinstance(func, ast.Attribute) and func.attr in _PUT | allowed.ITEMS_OF:
+                kept.add(id(func.value))
+            elif isinstance(func, ast.Name) and func.id in _ONLY_READ:
+                kept |= set(map(id, node.args))
+    loaded = (one for one in ast.walk(tree) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+    return {one.id for one in loaded if id(one) not in kept}
+
+
+_ONLY_READ = frozenset({"len", "enumerate", "zip", "sum", "any", "all", "print", "reversed", "sorted"})
+"""Builtins that put nothing into what they are given, and do not return it."""
+
+
 def _held_in(node: ast.AST, root: ast.AST) -> set[str]:
     """The attributes, and `__getitem__` for items, by which an expression leads from its root."""
     held, depth = set[str](), 0
@@ -748,6 +774,8 @@ def bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
                 if isinstance(pattern, (ast.MatchAs, ast.MatchStar)) and pattern.name:
                     whole = pattern is case.pattern
                     yield ast.Name(pattern.name, ast.Store()), node.subject if whole else _item(node.subject)
+                elif isinstance(pattern, ast.MatchMapping) and pattern.rest:
+                    yield ast.Name(pattern.rest, ast.Store()), node.subject
 
 
 def _scopes(tree: ast.AST, parameters: frozenset[str] = frozenset()) -> Iterator[tuple[ast.AST, frozenset[str]]]:

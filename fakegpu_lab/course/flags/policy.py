@@ -778,7 +778,7 @@ class _Cell(ast.NodeVisitor):
             return ""
         owner, name = node.args[0], node.args[1]
         if isinstance(owner, ast.Name) and owner.id == "self" and self._is_of_self(owner):
-            return ""
+            return "" if self._is_plain(name) else f"puts an attribute's name together ({ast.unparse(node)[:80]})"
         if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
             return f"puts an attribute's name together ({ast.unparse(node)[:80]})"
         if public.hidden_names(name.value):
@@ -794,6 +794,27 @@ class _Cell(ast.NodeVisitor):
             if not self._replaces(owner, name.value):
                 return self._change(owner)
         return f"calls {ast.unparse(node)[:80]}"
+
+    def _is_plain(self, name: ast.expr) -> bool:
+        """Whether the name of an attribute of one's own object is none of Python's: as far as its beginning tells.
+
+        The names that a method got as keywords have been looked at where it is called.
+        """
+        first = name
+        while isinstance(first, (ast.BinOp, ast.FormattedValue)) or (isinstance(first, ast.JoinedStr) and first.values):
+            parts = first.values if isinstance(first, ast.JoinedStr) else [getattr(first, "left", None) or first.value]
+            first = parts[0]
+        texts = self._names.texts(first, self._parameters)
+        if texts is not None:
+            whole = first is name
+            return bool(texts) and not any(text.startswith("__" if whole else "_") or not text for text in texts)
+        function = next((one for one in reversed(self._around) if isinstance(one, ast.FunctionDef)), None)
+        if function is None or function.args.kwarg is None or not isinstance(first, ast.Name):
+            return False
+        given, inside = function.args.kwarg.arg, list(ast.walk(function))
+        over = [one.iter for one in inside if isinstance(one, ast.For) and first.id in names_anywhere(one.target)]
+        used = [one for one in inside if isinstance(one, ast.Name) and one.id == given]
+        return bool(over) and len(used) == len(over) and all(names_loaded(one) == {given} for one in over)
 
     # names in other positions, and texts
 

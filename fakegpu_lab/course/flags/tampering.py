@@ -317,6 +317,8 @@ _NEVER_NEEDED = _THREADS | {
     "cpython.run_interactivehook",
 }
 """Events of Python's audit hooks that no exercise causes by itself; libraries do."""
+_MEMORY = ("/mem", "/maps", "/smaps", "/pagemap", "/map_files")
+"""Files of a process by which its memory is read, or that tell where it lies."""
 _FRAMES = frozenset({"gi_frame", "cr_frame", "ag_frame", "tb_frame"})
 _LOOKING = (inspect.__file__, traceback.__file__)
 """Modules of Python's with which a cell would look at the frames below it."""
@@ -444,7 +446,7 @@ def watch(
                     raise PermissionError(13, "Permission denied: this file is not part of the exercise", real)
                 if real.startswith(compiled) and _writes(*arguments[1:3]) and _asked_by_cell(sys._getframe(1)):
                     report_once("wrote where compiled kernels are kept")
-                if real.startswith("/proc/") and real.endswith("/mem"):
+                if real.startswith("/proc/") and real.endswith(_MEMORY):
                     report_once("tried to open the memory of a process")
                     raise PermissionError(13, "Permission denied", real)
         elif event in ("os.rename", "os.link", "os.symlink"):
