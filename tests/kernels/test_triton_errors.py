@@ -201,6 +201,27 @@ def test_a_lock_that_nobody_releases_is_reported():
 
 
 @triton.jit
+def sums_in_steps(x_ptr, o_ptr, n, rounds, STEP: tl.constexpr, B: tl.constexpr):
+    i, first, total, again = tl.arange(0, B), 0, tl.zeros((B,), tl.float32), 0
+    while first < n and again < rounds:
+        total += tl.load(x_ptr + i + first)
+        first += STEP
+        again += 1
+    tl.store(o_ptr + i, total)
+
+
+def test_a_loop_whose_rounds_are_alike_ends_early_and_does_not_fill_memory():
+    x, o = torch.ones(8 * 5000, device="cuda"), torch.zeros(8, device="cuda")
+    sums_in_steps[(1,)](x, o, len(x), 10**6, STEP=8, B=8)
+    assert o.tolist() == [5000] * 8, "more rounds than are looked at, and each reads other places"
+    sums_in_steps[(1,)](x, o, len(x), 1500, STEP=0, B=8)
+    assert o.tolist() == [1500] * 8
+    message = r"2,000 times around the loop at .*while first < n.* Does each round change what its condition asks\?"
+    with pytest.raises(lab.FakeGpuError, match=message):
+        sums_in_steps[(1,)](x, o, len(x), 10**6, STEP=0, B=8)
+
+
+@triton.jit
 def sum_without_atomics(x_ptr, o_ptr, n, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
     total = tl.sum(tl.load(x_ptr + i, mask=i < n, other=0.0))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 20_000
 """How often a ``while`` loop may look at memory that does not change."""
+ALIKE = 2_000
+"""How often if each time it looks at the same places, and no atomic operation is in it: nobody could end its wait."""
 
 
 class Diverged(Exception):  # noqa: N818 - it is no error
@@ -80,8 +82,9 @@ class Running:
         self.one_by_one = False
         self.races: Watch | None = None
         self._early: list[tuple[Any, ...]] | None = []
-        self._looked = False
-        self._rounds = 0
+        self._latest: dict[tuple[str, tuple[str, int]], NDArray[np.int64]] = {}
+        self._looked = self._moved = self._atomic = False
+        self._rounds = self._alike = 0
         self._accesses: list[tuple[Any, ...]] = []
         self._flops: list[tuple[Any, ...]] = []
         self._undo: list[Any] = []
@@ -89,7 +92,8 @@ class Running:
     def begin(self, ids: NDArray[np.int64]) -> None:
         """Let these programs run together."""
         self.ids = ids
-        self._rounds = 0
+        self._rounds = self._alike = 0
+        self._latest = {}
         self._accesses, self._flops, self._undo = [], [], []
 
     def program_id(self, axis: int) -> NDArray[np.int32]:
@@ -105,8 +109,16 @@ class Running:
 
     def accessed(self, kind: str, addresses: NDArray[np.int64], mask: NDArray[np.bool_] | None, itemsize: int) -> None:
         """Note an access of blocks of addresses."""
-        self._accesses.append((kind, addresses, mask, itemsize, user_line()))
+        line = user_line()
+        before = self._latest.get((kind, line))
+        if before is not None and np.array_equal(before, addresses):
+            addresses = before  # kept once, however often a loop goes around
+        else:
+            self._latest[kind, line] = addresses
+            self._moved = True
+        self._accesses.append((kind, addresses, mask, itemsize, line))
         self._looked = True
+        self._atomic |= kind == "atomic"
         self.largest = max(self.largest, addresses.size // len(addresses))
 
     def touched(self, kind: str, one: Stretch, places: Any, mask: Any, itemsize: int, changed: Any = None) -> None:
@@ -148,19 +160,23 @@ class Running:
 
     def changed(self) -> None:
         """Something has changed in memory, for which a loop may have waited."""
-        self._rounds = 0
+        self._rounds = self._alike = 0
 
     def goes_around(self) -> None:
         """A ``while`` loop goes around once more; raises if it has looked at memory very often, and nothing changes."""
+        alike = self._looked and not self._moved and not self._atomic
         self._rounds = self._rounds + 1 if self._looked else 0
-        self._looked = False
-        if self._rounds > ROUNDS:
+        self._alike = self._alike + 1 if alike else 0
+        waits, self._looked, self._moved, self._atomic = self._atomic, False, False, False
+        if self._rounds > ROUNDS or self._alike > ALIKE:
             program = self.place_of(int(self.ids[0]))
             where = place("{}:{}".format(*user_line()))
+            rounds = ALIKE if alike else ROUNDS
+            lock = "Does every program release the lock that it takes, and is the lock 0 at first?"
             raise FakeGpuError(
-                f"Program {program} has gone {ROUNDS:,} times around the loop at {where.label} ({where.text}) and "
+                f"Program {program} has gone {rounds:,} times around the loop at {where.label} ({where.text}) and "
                 "nothing changes in memory: it waits for something that no other program does, and would hang on a "
-                "GPU. Does every program release the lock that it takes, and is the lock 0 at first?"
+                f"GPU. {lock if waits else 'Does each round change what its condition asks?'}"
             )
 
     def take_back(self) -> None:

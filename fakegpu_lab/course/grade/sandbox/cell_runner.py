@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.source import bound_names, transformed, tree_of
 from fakegpu_lab.course.flags import files, given_values, left_behind, measured_memory, tampering
+from fakegpu_lab.course.flags.class_versions import ClassVersions
 from fakegpu_lab.course.flags.evaluated import OF_CHECKS, is_lessons
 from fakegpu_lab.course.grade.sandbox import sealed_channel
 from fakegpu_lab.course.grade.sandbox.shell import GradingShell, Outputs, Stream, capture, drain, frames, start
@@ -71,6 +72,7 @@ class _Runner:
             importlib.import_module("torch.distributed.tensor")
         self.pristine = tampering.Pristine(PRELOAD)
         self.measures = tampering.Measures(filter(_MEASURES, self.pristine.modules), report)
+        self.versions = ClassVersions()
         self.outputs = Outputs(settings["limits"]["output_chars"])
         self.shell: GradingShell = start(self.outputs)
         from fakegpu_lab import session
@@ -201,8 +203,10 @@ class _Runner:
         before = left_behind.settings()
         gc.collect(1)  # what an answer has left to be freed is freed now, not while the check measures
         self.memory.keep(lambda: self._tensors_in(self._of_the_check()))
+        self.versions.keep()
         altered = self.observation.run(job["text"], canary=job["canary"], made=self.made, asked=self.asked)
-        altered += [*before.changed(), *(f"the class {name}" for name in self.measures.changed())]
+        classes = [*self.measures.changed(), *self.versions.changed()]
+        altered += [*before.changed(), *(f"the class {name}" for name in classes)]
         number = 0 if job["canary"] else next(self.statements)
         for name in bound_names(job["text"]):
             self.fixed.pop(name, None)

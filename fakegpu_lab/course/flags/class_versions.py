@@ -1,0 +1,65 @@
+"""Whether torch's classes were written to while a statement of a check ran, also if it was undone before the end.
+
+An answer that sets ``torch.Tensor.T`` for one read of the check and deletes it leaves no value behind. CPython counts:
+a class has a version, which its method cache goes by, and which any change of the class, or of one that it inherits
+from, makes invalid (Objects/typeobject.c, ``PyType_Modified``). There is no way to it from Python but `ctypes`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+_PLACE = 48 * ctypes.sizeof(ctypes.c_void_p)
+"""Where ``tp_version_tag`` lies in a class (Include/cpython/object.h, ``PyTypeObject``), in bytes."""
+_OF_COMPILER = "torch._dynamo"
+"""A package that patches ``torch.nn.Module`` while it compiles, and whenever compiled code is called."""
+
+
+class ClassVersions:
+    """The versions of ``torch.Tensor``, ``torch.nn.Parameter`` and the classes of ``torch.nn``; none if unreadable."""
+
+    def __init__(self) -> None:
+        import torch
+
+        modules = {one for one in vars(torch.nn).values() if isinstance(one, type)} - {torch.nn.Parameter}
+        found = [torch.Tensor, torch.nn.Parameter, *sorted(modules, key=lambda one: one.__name__)]
+        self._classes = [(one, _version(one)) for one in found] if _is_readable() else []
+        self._kept = self._now()
+
+    def _now(self) -> list[int]:
+        for one, _ in self._classes:
+            getattr(one, "no attribute", None)  # a class whose version is invalid gets another one
+        return [version.value for _, version in self._classes]
+
+    def keep(self) -> None:
+        """Remember the versions now."""
+        self._kept = self._now()
+
+    def changed(self) -> list[str]:
+        """The classes that were written to since then: not all that inherit from one of them."""
+        versions = zip(self._classes, self._now(), self._kept, strict=True)
+        found = [one for (one, _), now, kept in versions if now != kept]
+        if _OF_COMPILER in sys.modules:
+            found = [one for one in found if not one.__module__.startswith("torch.nn.modules.")]
+        return [one.__name__ for one in found if not any(base in found for base in one.__mro__[1:])]
+
+
+def _version(one: type) -> ctypes.c_uint32:
+    return ctypes.c_uint32.from_address(id(one) + _PLACE)
+
+
+def _is_readable() -> bool:
+    """Whether the version lies where it is looked for: it changes when a class does, and only then."""
+
+    class Tried:
+        first = 1
+
+    version = _version(Tried)
+    seen = []
+    for change in (False, True, False):
+        if change:
+            Tried.first = 2
+        getattr(Tried, "no attribute", None)
+        seen.append(version.value)
+    return 0 not in seen and seen[0] != seen[1] == seen[2]
