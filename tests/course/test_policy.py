@@ -686,6 +686,32 @@ class Own:
     assert Policy().flags(text.replace("        for each", "        given[low] = 3\n        for each", 1)) != []
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("getattr(Box(1), 'kind', torch.Tensor).T = 1\nother = Box(1)\nother.kind = Box(2)", "did not make"),
+        ("def give(): return Box(1)\ndef put(give): give().T = 1\nput(lambda: torch.Tensor)", "did not make"),
+        ("def put(Box): Box(1).norm = 1\nput(lambda n: torch.Tensor)", "replaces"),
+        ("from tqdm import tqdm\nbar = tqdm(range(3))\nbar.bar_format = ''.join(['{', 'x', '}'])", "put together"),
+        ("import logging\nlogging.makeLogRecord({'a': 1})", "makeLogRecord"),
+        ("torch.ones(2).sum(unsafe=True)", "without its checks"),
+        ("f(check_invariants=off)", "without its checks"),
+        ("torch.segment_reduce(x, 'sum')", "segment_reduce"),
+        ("checked = torch.autograd.set_detect_anomaly\ndef f(): checked(False)", "set_detect_anomaly"),
+    ],
+)
+def test_what_the_tenth_attacker_found(text: str, said: str) -> None:
+    found = Policy().flags(f"import torch\nclass Box:\n    def __init__(self, p): self.p = p\n{text}")
+    assert said in str(found)
+
+
+def test_what_a_lesson_asks_of_a_module_is_not_set_by_name() -> None:
+    policy = Policy()
+    policy.lists = frozenset({"named_parameters"})
+    text = "class Net:\n    def __init__(self): setattr(self, 'named_parameters', print)"
+    assert "replaces the method self.named_parameters" in str(policy.flags(text))
+
+
 def test_objects_that_were_plainly_made_may_be_called_as_tensors_are() -> None:
     made = "boxes = [Box(n) for n in range(3)]\nboxes.append(Box(3))\nfor box in boxes:\n    box.T = 1\n"
     made += "boxes[0].T = 2\nown = Box(1)\nown.T = 3\ndef make(): return Box(2)\nother = make()\nother.T = 4\n"

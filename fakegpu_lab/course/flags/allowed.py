@@ -56,6 +56,13 @@ PARTS = {
     """
     ),
     "gc": frozenset({"collect"}),
+    "logging": _words(
+        """
+    getLogger basicConfig debug info warning error critical exception log disable captureWarnings StreamHandler
+    FileHandler NullHandler Handler Formatter Filter Logger LoggerAdapter NOTSET DEBUG INFO WARNING ERROR CRITICAL
+    WARN FATAL root getLevelName addLevelName shutdown
+    """
+    ),
     "enum": _words("Enum IntEnum StrEnum Flag IntFlag auto unique member nonmember"),
     "IPython": _words("display"),
     "pdb": _words("set_trace"),
@@ -203,6 +210,9 @@ HIDDEN = _words(
     torch.distributed.autograd torch.distributed.argparse_util torch.distributed.remote_device
     torch.distributed.FileStore torch.distributed.HashStore torch.distributed.TCPStore torch.distributed.PrefixStore
     torch.autograd.function.once_differentiable.__wrapped__ torch.classes torch.ops
+    torch.segment_reduce torch.get_device_module
+    torch.sparse_csr_tensor torch.sparse_csc_tensor torch.sparse_bsr_tensor torch.sparse_bsc_tensor
+    torch.sparse_compressed_tensor torch.sparse.check_sparse_tensor_invariants
     numpy.ctypeslib numpy.f2py numpy.frompyfunc.__call__ numpy.get_include numpy.random.bit_generator
     dataclasses.make_dataclass functools.singledispatch functools.singledispatchmethod logging.config
     logging.handlers typing.get_type_hints typing.ForwardRef typing.evaluate_forward_ref

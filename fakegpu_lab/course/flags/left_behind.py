@@ -136,6 +136,7 @@ class Surroundings:
 
         found = []
         now, kept = settings(), self._kept
+        torch.autograd.set_detect_anomaly(False)  # it takes time of what is measured: no fault, but off
         if now.dtype != kept.dtype:
             found.append(f"torch's default dtype was {now.dtype}")
             torch.set_default_dtype(kept.dtype)

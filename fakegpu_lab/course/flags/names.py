@@ -398,7 +398,7 @@ class Names:
         items: list[ast.expr] = getattr(root, "elts", None) or getattr(root, "values", None) or []
         return isinstance(root, _DISPLAYS) and any(map(self._is_librarys_class, items))
 
-    def is_of_own_class(self, node: ast.expr) -> bool:
+    def is_of_own_class(self, node: ast.expr, parameters: frozenset[str] = frozenset()) -> bool:
         """Whether an expression is a name that only stands for objects of the notebook's own classes."""
         made = self._bound.get(node.id, []) if isinstance(node, ast.Name) else [node]
         entered = all(_is_named(one, "self") for one, _ in self._returns.get("__enter__", ()))
@@ -407,7 +407,7 @@ class Names:
         return (
             bool(made)
             and len(functions) == len(made)
-            and all(isinstance(one, ast.Name) and one.id in self.classes for one in functions)
+            and all(isinstance(one, ast.Name) and one.id in self.classes - parameters for one in functions)
         )
 
     def is_object(self, node: ast.expr, parameters: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
@@ -422,12 +422,14 @@ class Names:
             name = node.func.id if isinstance(node.func, ast.Name) else ""
             if path := self.path(node.func):
                 return "()" not in self.path(node) and _is_object_of(path)
-            if name in self._bound or name in seen or not name:
+            if name in self._bound or name in parameters | seen or not name:
                 return False
             if name in self.classes:
                 return name not in self._odd_classes
             returned = self._returns.get(name, [])
             return bool(returned) and all(self.is_object(one, given, seen | {name}) for one, given in returned)
+        if isinstance(node, ast.IfExp):
+            return all(self.is_object(one, parameters, seen) for one in (node.body, node.orelse))
         if isinstance(node, ast.Subscript):  # an item: of a list or a dict that the answer has written out
             return self._has_objects(node.value, parameters, seen)
         if isinstance(node, ast.Attribute):
@@ -680,11 +682,16 @@ def _holds_given(path: str) -> bool:
     return path.startswith(_HOLD_GIVEN) or path.rpartition(".")[2] in _CONTAINERS
 
 
+_FACTORIES = frozenset({"zeros", "ones", "empty", "full", "tensor", "arange", "linspace", "eye", "rand", "randn"})
+"""Functions of torch's that make a tensor of numbers."""
+
+
 def _is_object_of(path: str) -> bool:
     """Whether a library's class or function makes an object that nothing else can stand for."""
-    if path.partition(".")[0] in _MAKERS:
-        return _is_new(path)
-    return path.rpartition(".")[2][:1].isupper() and not path.startswith("typing")
+    home, _, name = path.rpartition(".")
+    if path.partition(".")[0] in _MAKERS and not (name[:1].isupper() or (home == "torch" and name in _FACTORIES)):
+        return False
+    return (name in _FACTORIES or name[:1].isupper()) and not path.startswith("typing")
 
 
 def _may_make_anything(node: ast.ClassDef) -> bool:
@@ -798,11 +805,14 @@ class _Getattr(ast.NodeTransformer):
         self.generic_visit(node)
         named = isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) >= 2
         if named and isinstance(name := node.args[1], ast.Constant) and str(name.value).isidentifier():
-            return ast.copy_location(ast.Attribute(node.args[0], str(name.value), ast.Load()), node)
+            read: ast.expr = ast.Attribute(node.args[0], str(name.value), ast.Load())
+            if len(node.args) == 3:  # or the default
+                read = ast.IfExp(ast.Constant(True), ast.copy_location(read, node), node.args[2])
+            return ast.copy_location(ast.fix_missing_locations(read), node)
         return node
 
 
 def without_getattr(tree: ast.Module) -> ast.Module:
-    """Write ``getattr(x, "name")`` as ``x.name``."""
+    """Write ``getattr(x, "name")`` as ``x.name``, and with a default as ``x.name if True else default``."""
     changed: ast.Module = _Getattr().visit(tree)
     return changed

@@ -197,7 +197,9 @@ class Policy:
         except TooMuchError:
             return ["has names that lead too far to be read"]
         if self._shared is not None:
-            found |= set(self._shared.flags(tree, self.names.paths))
+            brought = self.names.brought  # what a module of one's own holds is shared, too
+            libraries = {name for name, path in self.names.paths.items() if path.split(".")[0] not in brought}
+            found |= set(self._shared.flags(tree, libraries))
         outer = declared_global(tree)
         bound = names(tree) | outer
         own = outer | {name for name, statement in binding(tree) if statement not in self._statements.get(name, ())}
@@ -224,6 +226,10 @@ class Policy:
                     root = root_of(target)
                     if isinstance(root, ast.Name) and paths.get(root.id):
                         yield f"line {statement.lineno} fills {ast.unparse(target)[:60]} {made}"
+
+
+_UNCHECKED = {"unsafe": False, "check_invariants": True}
+"""Keywords of torch's ops with which they read memory without a look at their indices, with what may be given."""
 
 
 class _Cell(ast.NodeVisitor):
@@ -312,7 +318,7 @@ class _Cell(ast.NodeVisitor):
         elif (
             name == "machine"
             and (not path or "()" in path)
-            and not (self._is_of_self(node.value) or self._names.is_of_own_class(node.value))
+            and not (self._is_of_self(node.value) or self._names.is_of_own_class(node.value, self._parameters))
         ):
             yield f"reaches the simulated machine ({text[:40]}.{name})"
         elif name in _BY_NAME | _NAMESPACES and load:
@@ -365,6 +371,10 @@ class _Cell(ast.NodeVisitor):
             return ""  # what the name of a parameter stands for does not matter: no module has a `grad`
         if self._changes_precision(node.attr):
             return _PRECISION.format(node.attr)
+        if node.attr in ("bar_format", "text_format"):  # of tqdm's bars and rich's columns
+            texts = self._names.texts(given, self._parameters) if given is not None else None
+            if texts is None or any(map(_reaches, texts)):
+                return f"formats a text that is put together (.{node.attr})"
         if path:
             return "" if path.startswith(allowed.SETTINGS) else f"assigns to {ast.unparse(node)}"
         if (self._names.is_class(node.value), node.attr) in self._policy.set:
@@ -396,7 +406,7 @@ class _Cell(ast.NodeVisitor):
 
     def _replaces(self, owner: ast.expr, name: str) -> bool:
         """Whether an attribute stands before a method of what may be a tensor, a module or an optimizer."""
-        own = self._is_of_self(owner) or self._names.is_of_own_class(owner)
+        own = self._is_of_self(owner) or self._names.is_of_own_class(owner, self._parameters)
         return name in public.methods_of_tensors() and not own
 
     def _passes_on(self, node: ast.expr, path: str) -> str:
@@ -529,7 +539,9 @@ class _Cell(ast.NodeVisitor):
             bases = self._around[self._method - 1].bases  # type: ignore[attr-defined]
             return not bases or node.attr not in public.private_of_torch()
         own = node.attr in self._names.private and not self._names.path(node.value)
-        return own and (self._names.is_of_own_class(node.value) or node.attr not in public.taken_names())
+        return own and (
+            self._names.is_of_own_class(node.value, self._parameters) or node.attr not in public.taken_names()
+        )
 
     def _of_another(self, node: ast.Attribute) -> str:
         """A method that sets or reaches into its object, taken from its class: it could be given any object."""
@@ -584,7 +596,8 @@ class _Cell(ast.NodeVisitor):
     # what is called
 
     def _call(self, node: ast.Call) -> Iterator[str]:
-        path, name = self._names.path(node.func), _last_name(node.func)
+        path = self._names.path(node.func)
+        name = path.rpartition(".")[2] or _last_name(node.func)
         named = {keyword.arg: keyword.value for keyword in node.keywords}
         if isinstance(node.func, ast.Name):
             magic = isinstance(self._parent, ast.Attribute) and self._parent.attr in commands.OF_SHELL
@@ -778,6 +791,8 @@ class _Cell(ast.NodeVisitor):
             return ""
         owner, name = node.args[0], node.args[1]
         if isinstance(owner, ast.Name) and owner.id == "self" and self._is_of_self(owner):
+            if isinstance(name, ast.Constant) and name.value in self._policy.lists:
+                return f"replaces the method self.{name.value}"
             return "" if self._is_plain(name) else f"puts an attribute's name together ({ast.unparse(node)[:80]})"
         if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
             return f"puts an attribute's name together ({ast.unparse(node)[:80]})"
@@ -801,9 +816,11 @@ class _Cell(ast.NodeVisitor):
         The names that a method got as keywords have been looked at where it is called.
         """
         first = name
-        while isinstance(first, (ast.BinOp, ast.FormattedValue)) or (isinstance(first, ast.JoinedStr) and first.values):
-            parts = first.values if isinstance(first, ast.JoinedStr) else [getattr(first, "left", None) or first.value]
-            first = parts[0]
+        while isinstance(first, (ast.BinOp, ast.FormattedValue, ast.JoinedStr)):
+            if isinstance(first, ast.JoinedStr):
+                first = first.values[0] if first.values else ast.Constant("")
+            else:
+                first = first.left if isinstance(first, ast.BinOp) else first.value
         texts = self._names.texts(first, self._parameters)
         if texts is not None:
             whole = first is name
@@ -821,6 +838,8 @@ class _Cell(ast.NodeVisitor):
     def _keyword(self, node: ast.keyword) -> Iterator[str]:
         if node.arg and public.hidden_names(node.arg) and node.arg not in self._own:
             yield f"names {node.arg}"
+        if node.arg in _UNCHECKED and getattr(node.value, "value", None) is not _UNCHECKED[node.arg]:
+            yield f"runs an op without its checks ({node.arg})"
         for given in self._names.displays(node.value) if node.arg is None else ():
             for key in filter(None, given.keys):
                 if not isinstance(key, ast.Constant):
