@@ -679,6 +679,8 @@ class Own:
     def __init__(self, n, **given):
         for each, value in given.items():
             setattr(self, each, value)
+        for key, value in {{"width": 3}}.items():
+            setattr(self, key, value)
         for word in ("a", "b"):
             {"for each in given: " if "each" in name else ""}setattr(self, {name}, n)
 """

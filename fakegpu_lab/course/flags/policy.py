@@ -826,12 +826,24 @@ class _Cell(ast.NodeVisitor):
             whole = first is name
             return bool(texts) and not any(text.startswith("__" if whole else "_") or not text for text in texts)
         function = next((one for one in reversed(self._around) if isinstance(one, ast.FunctionDef)), None)
-        if function is None or function.args.kwarg is None or not isinstance(first, ast.Name):
+        if function is None or not isinstance(first, ast.Name):
             return False
-        given, inside = function.args.kwarg.arg, list(ast.walk(function))
+        inside = list(ast.walk(function))
         over = [one.iter for one in inside if isinstance(one, ast.For) and first.id in names_anywhere(one.target)]
+        given = function.args.kwarg.arg if function.args.kwarg is not None else ""
         used = [one for one in inside if isinstance(one, ast.Name) and one.id == given]
-        return bool(over) and len(used) == len(over) and all(names_loaded(one) == {given} for one in over)
+        keywords = len(used) == len([one for one in over if names_loaded(one) == {given}])
+        return bool(over) and all(
+            (names_loaded(one) == {given} and keywords) or self._has_plain_keys(one) for one in over
+        )
+
+    def _has_plain_keys(self, pairs: ast.expr) -> bool:
+        """Whether something is the items of a ``{…}`` that is written out, whose keys are no names of Python's."""
+        if not (isinstance(pairs, ast.Call) and isinstance(pairs.func, ast.Attribute)):
+            return False
+        keys = [key for one in self._names.displays(pairs.func.value) for key in one.keys]
+        plain = all(isinstance(key, ast.Constant) and not str(key.value).startswith("__") for key in keys)
+        return plain and self._names.is_written_out(pairs.func.value)
 
     # names in other positions, and texts
 
