@@ -21,6 +21,7 @@ import fakegpu_lab as lab
 from fakegpu_lab import expect
 from fakegpu_lab.course.checks import checking, statements, without_end
 from fakegpu_lab.course.checks.record import MIME, CheckRecord
+from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder
 
 if TYPE_CHECKING:
@@ -506,6 +507,13 @@ def test_the_students_line_is_in_the_exercise_and_not_in_a_cell_that_calls_or_is
 @pytest.mark.usefixtures("machine")
 def test_a_result_that_cannot_be_taken_apart_says_how_many_are_needed(line: str, hint: str) -> None:
     assert check(line, {"solution": lambda x: (x, x, x)}).record.parts[-1].hint == hint
+
+
+def test_a_gradient_that_is_none_is_no_missing_return() -> None:
+    one, other = check(
+        "expect.equal(solution(), 1)\nexpect.equal(x.grad, 1)", {"solution": print, "x": torch.ones(1)}
+    ).record.parts
+    assert (outcome.NOTHING in one.hint, other.hint) == (True, "")
 
 
 def test_what_an_earlier_check_defined_is_no_line_of_the_student(ipython: InteractiveShell) -> None:

@@ -499,3 +499,20 @@ def test_what_is_no_product_by_its_name_costs_what_it_computes(card: None, run: 
     dear = max(kernels(lambda: run(x)), key=lambda kernel: kernel.flops)
     assert dear.flops == flops
     assert dear.duration > 0.3 * one(lambda: x @ x).duration
+
+
+@pytest.mark.parametrize(
+    ("make", "moved"),
+    [
+        (lambda x: x.new_zeros(64, 64), 1), (lambda x: x.new_full((64, 64), 2.0), 1), (lambda x: x.new_ones(64, 64), 1),
+        (lambda x: x.clone(), 2), (lambda x: x.t().contiguous(), 2), (lambda x: torch.cat([x, x]), 4),
+        (lambda x: torch.stack([x, x]), 4), (lambda x: torch.zeros_like(x), 1),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("machine")
+def test_what_fills_or_copies_computes_nothing(make: Callable[[torch.Tensor], torch.Tensor], moved: int) -> None:
+    """`a.new_zeros(…)` read `a`, and counted an operation for each number: a kernel that began so was called torch's."""
+    x = torch.ones(64, 64, device="cuda")
+    with lab.record() as trace:
+        make(x)
+    assert [(kernel.flops, kernel.nbytes) for kernel in trace.kernels] == [(0, moved * x.nbytes)]

@@ -220,6 +220,14 @@ def subject(default: str, position: int = 0) -> str:
     return f"`{text}`" if len(text) <= 48 else default
 
 
+def asks_for(name: str) -> bool:
+    """Whether the first argument of the running ``expect`` call reads an attribute of that name."""
+    check = running_check()
+    call = check.expect_call() if check is not None else None
+    first = call.args[0] if call is not None and call.args else ast.Constant(None)
+    return any(isinstance(node, ast.Attribute) and node.attr == name for node in ast.walk(first))
+
+
 def student_line() -> str:
     """The student's line that made the value under test, as ``file:number``; empty if none is found."""
     check = running_check()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.expect.describe import SHOWN, tensors, value
 from fakegpu_lab.course.expect.expectation import expectation
-from fakegpu_lab.course.expect.outcome import NOTHING, report, subject
+from fakegpu_lab.course.expect.outcome import NOTHING, asks_for, report, subject
 from fakegpu_lab.course.expect.plain_data.conversion import Opaque, SeenTensor, SeenType, named, places, type_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _report_value(
     hint = _UNSET if found is Ellipsis else ""
     if _COMPUTE in difference:  # what the author says is about values
         said = {**said, "hint": ""}
-    elif _lacks(found, expected):
+    elif _lacks(found, expected) and not asks_for("grad"):  # that is None where no gradient came: nothing returned it
         said = {**said, "hint": f"{NOTHING} {said.get('hint', '')}".strip()}
     return report(said, met=met, what=what, expected=brief, found=difference or _brief(found, rtol), hint=hint)
 

@@ -68,6 +68,11 @@ def writing(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Wo
     return Work(device.roofline.streaming(moved), 0, moved, device.roofline.share(numel_of(result)))
 
 
+def copying(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
+    """Operands are read and the result is written, and nothing is computed."""
+    return streaming(device, args, result, nbytes)._replace(flops=0)
+
+
 def gathering(device: Device, args: Sequence[Any], result: Any, nbytes: int) -> Work:
     """Rows or elements picked by an index: they are read and written, and the indices are read."""
     picked = nbytes_of(result)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fakegpu_lab.driver.copies import hidden_waits, transfer
-from fakegpu_lab.driver.cost.estimators import writing
+from fakegpu_lab.driver.cost.estimators import copying, writing
 from fakegpu_lab.driver.cost.op_row import row
 from fakegpu_lab.driver.placement import rules
 from fakegpu_lab.driver.tensor_api import storage
@@ -51,7 +51,7 @@ row("resize_as_sparse_", reshapes=True)
 row("set_", launches=False, reshapes=True, binding=False, runs=storage.set_, devices=rules.any_device)
 
 row("zeros_like", "ones_like", cost=writing, shape=torch.empty_like)
-row("full_like", "zeros", "ones", "full", "arange", "zero_", cost=writing)
+row("full_like", "new_full", "new_ones", "new_zeros", "zeros", "ones", "full", "arange", "zero_", cost=writing)
 row("linspace", cost=writing, waits=hidden_waits.value)
 row("logspace", waits=hidden_waits.value)
 row("fill", devices=rules.any_device, result_beside_self=True, waits=hidden_waits.value_beside)
@@ -66,11 +66,11 @@ row("copy_", runs=transfer.copy_)
 row("copy", devices=rules.any_device)
 row("_to_copy", runs=transfer.to_copy)
 row("detach_copy", binding=False)
-row("clone", grows=False)
+row("clone", grows=False, cost=copying)
 row("unbind_copy", checks=_no_gradients_of_outs)
-row("cat", grows=False)
-row("stack", grows=False, devices=rules.CAT)
-row("_stack", devices=rules.CAT)
+row("cat", grows=False, cost=copying)
+row("stack", grows=False, cost=copying, devices=rules.CAT)
+row("_stack", cost=copying, devices=rules.CAT)
 row("block_diag", devices=rules.block_diag)
 row("_local_scalar_dense", synchronises=True, runs=transfer.local_scalar_dense)
 row("is_pinned", binding=False, runs=transfer.is_pinned)
