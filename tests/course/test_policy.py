@@ -707,6 +707,18 @@ def test_what_the_tenth_attacker_found(text: str, said: str) -> None:
     assert said in str(found)
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_keywords_that_become_attributes_are_written_out(early: bool) -> None:
+    """`made[low + "array_interface" + low] = …`, `Own(**made)`: numpy saw all of the process's memory."""
+    own = (
+        "class Own:\n    def __init__(self, **given):\n        for key, one in given.items(): setattr(self, key, one)\n"
+    )
+    call = "def go():\n    made = {}\n    made[chr(95)] = 3\n    return Own(**made)\n"
+    assert "put together" in str(Policy().flags(call + own if early else own + call))
+    plain = "options = {'width': 3}\nOwn(**options)\nOwn(**{'a': 1}, b=2)\ndef same(**more): return Own(**more)\n"
+    assert Policy().flags(own + plain + "other = {}\nother['a' + 'b'] = 1\nprint(**other)") == []
+
+
 def test_what_a_lesson_asks_of_a_module_is_not_set_by_name() -> None:
     policy = Policy()
     policy.lists = frozenset({"named_parameters"})

@@ -511,7 +511,7 @@ def test_what_is_no_product_by_its_name_costs_what_it_computes(card: None, run: 
 )  # fmt: skip
 @pytest.mark.usefixtures("machine")
 def test_what_fills_or_copies_computes_nothing(make: Callable[[torch.Tensor], torch.Tensor], moved: int) -> None:
-    """`a.new_zeros(…)` read `a`, and counted an operation for each number: a kernel that began so was called torch's."""
+    """`a.new_zeros(…)` read `a`, and counted an operation for each number: it was taken for arithmetic of torch's."""
     x = torch.ones(64, 64, device="cuda")
     with lab.record() as trace:
         make(x)

@@ -122,6 +122,7 @@ class Policy:
         """Whether one of its cells has written any of them to a file."""
         defined = {one.name for tree in solved for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
         self.lists = (allowed.LISTS & asked) - defined
+        self.sets_keywords = self.unread_keywords = False
         self._shared = Shared(self.used) if any("run_ranks" in text for text in (*given, *solutions)) else None
         self.kept = self._read
         for tree in solved:
@@ -832,10 +833,20 @@ class _Cell(ast.NodeVisitor):
         over = [one.iter for one in inside if isinstance(one, ast.For) and first.id in names_anywhere(one.target)]
         given = function.args.kwarg.arg if function.args.kwarg is not None else ""
         used = [one for one in inside if isinstance(one, ast.Name) and one.id == given]
-        keywords = len(used) == len([one for one in over if names_loaded(one) == {given}])
-        return bool(over) and all(
-            (names_loaded(one) == {given} and keywords) or self._has_plain_keys(one) for one in over
-        )
+        of_keywords = [one for one in over if names_loaded(one) == {given}]
+        others = [one for one in over if one not in of_keywords]
+        self._policy.sets_keywords |= bool(of_keywords)
+        loops = [one for one in inside if isinstance(one, ast.For) and names_loaded(one.iter) == {given}]
+        known = not of_keywords or (len(used) == len(loops) and not self._policy.unread_keywords)
+        return bool(over) and known and all(map(self._has_plain_keys, others))
+
+    def _are_read(self, keywords: ast.expr) -> bool:
+        """Whether the keywords that ``**`` stands for are written out, or those of a function around, for another."""
+        call = self._parent
+        own = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and self._names.binds(call.func.id)
+        around = [one.args.kwarg.arg for one in self._around if isinstance(one, ast.FunctionDef) and one.args.kwarg]
+        passed_on = isinstance(keywords, ast.Name) and keywords.id in around
+        return not own or passed_on or self._names.is_written_out(keywords)
 
     def _has_plain_keys(self, pairs: ast.expr) -> bool:
         """Whether something is the items of a ``{…}`` that is written out, whose keys are no names of Python's."""
@@ -852,6 +863,10 @@ class _Cell(ast.NodeVisitor):
             yield f"names {node.arg}"
         if node.arg in _UNCHECKED and getattr(node.value, "value", None) is not _UNCHECKED[node.arg]:
             yield f"runs an op without its checks ({node.arg})"
+        if node.arg is None and not self._are_read(node.value):
+            self._policy.unread_keywords = True
+            if self._policy.sets_keywords:  # somewhere, keywords become the names of attributes
+                yield f"names arguments by texts that are put together ({ast.unparse(node)[:60]})"
         for given in self._names.displays(node.value) if node.arg is None else ():
             for key in filter(None, given.keys):
                 if not isinstance(key, ast.Constant):
