@@ -509,6 +509,12 @@ def test_a_result_that_cannot_be_taken_apart_says_how_many_are_needed(line: str,
     assert check(line, {"solution": lambda x: (x, x, x)}).record.parts[-1].hint == hint
 
 
+def test_a_comprehension_s_own_variable_does_not_follow_from_a_statement_that_failed() -> None:
+    source = "one = 1 / 0\nexpect.equal([one for one in (1, 2)], [1, 2])\nexpect.equal(one, 1)"
+    _, listed, follows = check(source).record.parts
+    assert (listed.met, follows.met, follows.found) == (True, False, checking.FOLLOWS)
+
+
 def test_a_gradient_that_is_none_is_no_missing_return() -> None:
     one, other = check(
         "expect.equal(solution(), 1)\nexpect.equal(x.grad, 1)", {"solution": print, "x": torch.ones(1)}

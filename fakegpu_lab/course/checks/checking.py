@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fakegpu_lab.course.cell_text.bindings import names as names_bound_by
+from fakegpu_lab.course.cell_text.bindings import names_anywhere
 from fakegpu_lab.course.checks import guard, statements, without_end
 from fakegpu_lab.course.checks.crashed import FOLLOWS, UNWRITTEN, crashed, describe, short
 from fakegpu_lab.course.checks.record import CheckRecord, PartRecord
@@ -168,7 +169,8 @@ def run_part(part: Part, check: RunningCheck, names: dict[str, Any]) -> list[Out
     names |= {"expect": expect, **guard.NAMES}
     check.statement, check.outcomes = part.statement, []
     loaded, stored = _loaded(part.statement), names_bound_by(part.statement)
-    follows = part.names is None and (loaded - stored) & check.not_made  # a canary has names of its own
+    own = names_anywhere(part.statement)  # also those of its comprehensions
+    follows = part.names is None and (loaded - own) & check.not_made  # a canary has names of its own
     if follows and not isinstance(part.statement, ast.FunctionDef):
         check.not_made |= stored  # nor does it take what another check left under that name
         return _failed(Outcome(met=False, what=describe(part.statement), found=FOLLOWS), check)
