@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ def _write(owner: type, name: str, value: Any) -> None:
         (lambda: _write(nn.Parameter, "turned", 3), ["Parameter"]),
         (lambda: _write(nn.Linear, "turned", 3), ["Linear"]),
         (lambda: _write(nn.Module, "turned", 3), ["Module"]),
+        (lambda: _write(torch.cuda.Event, "turned", 3), ["Event"]),
+        (lambda: _write(random.SystemRandom, "turned", 3), ["SystemRandom"]),
         (lambda: nn.Linear(2, 2)(torch.ones(2, 2, requires_grad=True)).sum().backward(), []),
         (lambda: torch.optim.AdamW(nn.Linear(2, 2).parameters()).step(), []),
     ],
@@ -59,7 +62,10 @@ def test_what_runs_on_the_simulated_gpu_writes_to_no_class() -> None:
     with lab.record() as trace:
         model(torch.ones(3, 4, device="cuda")).sum().backward()
     assert trace.kernels
-    assert "Tensor" not in versions.changed()
+    assert versions.changed() == [] or "torch._dynamo" not in sys.modules
+    versions.keep()
+    _write(type(model[0].weight.data), "turned", 3)
+    assert len(versions.changed()) == 1
 
 
 def test_an_answer_that_writes_to_a_class_for_one_read_is_flagged(tmp_path: Path) -> None:

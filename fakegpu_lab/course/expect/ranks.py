@@ -9,6 +9,7 @@ from fakegpu_lab.course.expect.describe import listed, tensors
 from fakegpu_lab.course.expect.expectation import expectation
 from fakegpu_lab.course.expect.outcome import Said, report, subject
 from fakegpu_lab.course.expect.runs import commonest_line, recording_of, seen_run
+from fakegpu_lab.formatting.units import several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,7 @@ def collectives(*, rank: int = 0, trace: Run = None, at_most: int | None = None,
     met = all(found[name] == count for name, count in counts.items()) and (at_most is None or len(mine) <= at_most)
     limits = [f"{count} × {name}" for name, count in counts.items()]
     if at_most is not None:
-        limits.append(f"at most {at_most} operations")
+        limits.append(f"at most {several(at_most, 'operation')}")
     what = f"rank {rank} takes part in {', '.join(limits) or 'any operations'}"
     counted = ", ".join(f"{count} × {name}" for name, count in sorted(found.items())) or "no collective operation"
     too_often = [one for one in mine if found[_operation(one)] > counts.get(_operation(one), found.total())]

@@ -8,6 +8,7 @@ from, makes invalid (Objects/typeobject.c, ``PyType_Modified``). There is no way
 from __future__ import annotations
 
 import ctypes
+import random
 import sys
 
 _PLACE = 48 * ctypes.sizeof(ctypes.c_void_p)
@@ -17,13 +18,24 @@ _OF_COMPILER = "torch._dynamo"
 
 
 class ClassVersions:
-    """The versions of ``torch.Tensor``, ``torch.nn.Parameter`` and the classes of ``torch.nn``; none if unreadable."""
+    """The versions of tensors' classes, of those of ``torch.nn``, and of what checks measure with.
+
+    None where they are unreadable. Recording changes the class of the tensors on simulated GPUs: whether something else
+    does so in the same statement cannot be told.
+    """
 
     def __init__(self) -> None:
         import torch
 
+        from fakegpu_lab.driver.base.tensor import FakeCudaTensor
+        from fakegpu_lab.hardware.buffer import Buffer
+
         modules = {one for one in vars(torch.nn).values() if isinstance(one, type)} - {torch.nn.Parameter}
-        found = [torch.Tensor, torch.nn.Parameter, *sorted(modules, key=lambda one: one.__name__)]
+        found = [Buffer, torch.Tensor, FakeCudaTensor, torch.nn.Parameter]
+        found += sorted(modules, key=lambda one: one.__name__)
+        found += [torch.cuda.Event, torch.cuda.Stream, torch.amp.GradScaler, torch.utils.data.DataLoader]
+        found += [random.Random, random.SystemRandom]
+        self._changed_by_recording = [Buffer, FakeCudaTensor]
         self._classes = [(one, _version(one)) for one in found] if _is_readable() else []
         self._kept = self._now()
 
@@ -42,6 +54,8 @@ class ClassVersions:
         found = [one for (one, _), now, kept in versions if now != kept]
         if _OF_COMPILER in sys.modules:
             found = [one for one in found if not one.__module__.startswith("torch.nn.modules.")]
+        if self._changed_by_recording[0] in found:
+            found = [one for one in found if one not in self._changed_by_recording]
         return [one.__name__ for one in found if not any(base in found for base in one.__mro__[1:])]
 
 
