@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import sys
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,17 @@ def test_a_class_that_was_written_to_is_named(
     assert versions.changed() == named
     versions.keep()
     assert versions.changed() == []
+
+
+def test_a_layer_s_class_counts_also_where_the_compiler_was_loaded() -> None:
+    importlib.import_module("torch._dynamo")
+    versions = ClassVersions()
+    versions.keep()
+    _write(nn.Linear, "turned", 3)
+    assert versions.changed() == ["Linear"]
+    versions.keep()
+    _write(nn.Module, "turned", 3)
+    assert versions.changed() == [], "the compiler writes there, too"
 
 
 @pytest.mark.usefixtures("machine")

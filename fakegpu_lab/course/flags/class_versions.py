@@ -50,10 +50,12 @@ class ClassVersions:
 
     def changed(self) -> list[str]:
         """The classes that were written to since then: not all that inherit from one of them."""
+        import torch
+
         versions = zip(self._classes, self._now(), self._kept, strict=True)
         found = [one for (one, _), now, kept in versions if now != kept]
-        if _OF_COMPILER in sys.modules:
-            found = [one for one in found if not one.__module__.startswith("torch.nn.modules.")]
+        if _OF_COMPILER in sys.modules and torch.nn.Module in found:  # with it, all that inherit from it
+            found = [one for one in found if not issubclass(one, torch.nn.Module)]
         if self._changed_by_recording[0] in found:
             found = [one for one in found if one not in self._changed_by_recording]
         return [one.__name__ for one in found if not any(base in found for base in one.__mro__[1:])]
