@@ -30,7 +30,7 @@ class WithoutEndError(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def stopped_in_time(seconds: float) -> Iterator[None]:
-    """Raise `WithoutEndError` after so many seconds of processor time.
+    """Raise `WithoutEndError` when a statement has used these seconds of processor time.
 
     Only on the main thread, and where the system has such a timer (not on Windows); a program that uses it keeps it.
     """

@@ -24,8 +24,12 @@ _TAKES = frozenset({"get", "get_nowait", "pop", "popitem", "popleft", "send", "s
 _MAKES = frozenset({"__init__", "__new__", "__post_init__", "__enter__", "__exit__"})
 """Methods in which an honest object, such as a stopwatch, keeps what it reads later."""
 _QUIET = frozenset({"print", "repr", "len", "display"})
-_WRITES_FILES = frozenset({"save", "savez", "write_text", "write_bytes", "dump", "tofile", "to_csv"})
-_READS_FILES = frozenset({"load", "read_text", "read_bytes", "fromfile", "loadtxt", "read_csv"})
+_WRITES_FILES = frozenset(
+    {"save", "savez", "write_text", "write_bytes", "dump", "tofile", "to_csv", "makedirs", "mkdir", "touch"}
+)
+_READS_FILES = frozenset(
+    {"load", "read_text", "read_bytes", "fromfile", "loadtxt", "read_csv", "listdir", "iterdir", "scandir"}
+)
 _REMEMBERS = frozenset({"cache", "lru_cache"})
 
 
