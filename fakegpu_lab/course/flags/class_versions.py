@@ -20,8 +20,8 @@ _OF_COMPILER = "torch._dynamo"
 class ClassVersions:
     """The versions of tensors' classes, of those of ``torch.nn``, and of what checks measure with.
 
-    None where they are unreadable. Recording changes the class of the tensors on simulated GPUs, so that other changes of
-    this class in the same statement go unnoticed.
+    None where they are unreadable. Recording changes the class of the tensors on simulated GPUs, so that other changes
+    of this class in the same statement go unnoticed.
     """
 
     def __init__(self) -> None:
