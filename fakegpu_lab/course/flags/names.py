@@ -128,7 +128,7 @@ class Names:
                         stars = self.brought.get(node.module or "") or public.star(node.module or "")
                         for name, path in stars.items():
                             self._mean(name, path)
-                        self.starred |= set(stars)
+                        self.starred |= {name for name, path in stars.items() if path != name}  # no module by its name
                     else:
                         self._mean(alias.asname or alias.name, self._within(f"{node.module}.{alias.name}"))
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -433,7 +433,8 @@ class Names:
         if isinstance(node, ast.Subscript):  # an item: of a list or a dict that the answer has written out
             return self._has_objects(node.value, parameters, seen)
         if isinstance(node, ast.Attribute):
-            return self.is_object(node.value, parameters, seen) and self.is_object_attribute(node.attr, seen)
+            own = self.is_of_own_class(node.value, parameters) and self.is_object(node.value, parameters, seen)
+            return own and self.is_object_attribute(node.attr, seen)
         if not isinstance(node, ast.Name) or node.id in parameters | seen:
             return False
         bound = self._bound.get(node.id, [])
