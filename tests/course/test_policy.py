@@ -695,6 +695,8 @@ class Own:
         ("def give(): return Box(1)\ndef put(give): give().T = 1\nput(lambda: torch.Tensor)", "did not make"),
         ("def put(Box): Box(1).norm = 1\nput(lambda n: torch.Tensor)", "replaces"),
         ("from tqdm import tqdm\nbar = tqdm(range(3))\nbar.bar_format = ''.join(['{', 'x', '}'])", "put together"),
+        ("class Off(torch.no_grad):\n    def __call__(self, x): return x\nOff(torch.Tensor).T = 1", "did not make"),
+        ("class Off(torch.no_grad): pass\nclass On(Off): pass\nOn(torch.Tensor).norm = 1", "replaces"),
         ("import logging\nlogging.makeLogRecord({'a': 1})", "makeLogRecord"),
         ("torch.ones(2).sum(unsafe=True)", "without its checks"),
         ("f(check_invariants=off)", "without its checks"),

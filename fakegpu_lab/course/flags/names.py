@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from typing import TYPE_CHECKING
 
 from fakegpu_lab.course.cell_text.bindings import reachable
@@ -142,7 +143,7 @@ class Names:
                     self._returns.setdefault(node.name, []).extend((one, given) for one in found if one is not None)
                 if isinstance(node, ast.ClassDef):
                     self.classes.add(node.name)
-                    if _may_make_anything(node):
+                    if _may_make_anything(node) or not all(map(self._is_plain_base, node.bases)) or node.keywords:
                         self._odd_classes.add(node.name)
                     self._fields |= {one.target.id for one in node.body if _is_field(one)}  # type: ignore[attr-defined]
                     for target, value in (pair for inner in node.body if own for pair in bindings(inner)):
@@ -171,6 +172,14 @@ class Names:
                 if isinstance(target, ast.Attribute):
                     self._attributes.setdefault(target.attr, []).append((value, parameters))
                     self._call_of(target.attr, value)
+
+    def _is_plain_base(self, base: ast.expr) -> bool:
+        """Whether a call of a class that inherits from this one gives an object of it."""
+        if path := self.path(base):
+            return public.makes_objects(path)
+        name = base.id if isinstance(base, ast.Name) else ""
+        known = name in self.classes - self._odd_classes or isinstance(vars(builtins).get(name), type)
+        return known and name not in self._bound and name not in ("type", "super")
 
     def _bind(self, target: ast.expr, value: ast.expr, *, own: bool) -> None:
         if isinstance(target, ast.Starred):
@@ -408,6 +417,7 @@ class Names:
             bool(made)
             and len(functions) == len(made)
             and all(isinstance(one, ast.Name) and one.id in self.classes - parameters for one in functions)
+            and not any(isinstance(one, ast.Name) and one.id in self._odd_classes for one in functions)
         )
 
     def is_object(self, node: ast.expr, parameters: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:

@@ -10,7 +10,7 @@ import importlib
 import re
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from fakegpu_lab.course.flags import allowed
@@ -128,6 +128,21 @@ def _module(root: str) -> ModuleType | None:
         return importlib.import_module(root)
     except Exception:  # whatever a library that is installed wrongly may raise
         return None
+
+
+@cache
+def makes_objects(path: str) -> bool:
+    """Whether a call of a class, or of one that inherits from it, gives an object of it, and nothing else.
+
+    ``torch.no_grad`` has a ``__new__`` that may return what it is given.
+    """
+    kind = _at(path)
+    if not isinstance(kind, type):
+        return False
+    ways = [vars(one).get("__new__") for one in kind.__mro__]
+    return not any(isinstance(one, (staticmethod, FunctionType)) for one in ways) and not isinstance(
+        vars(type(kind)).get("__call__"), FunctionType
+    )
 
 
 def _at(path: str) -> Any:
