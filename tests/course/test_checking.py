@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import fakegpu_lab as lab
 from fakegpu_lab import expect
-from fakegpu_lab.course.checks import checking, statements, without_end
+from fakegpu_lab.course.checks import checking, crashed, statements, without_end
 from fakegpu_lab.course.checks.record import MIME, CheckRecord
 from fakegpu_lab.course.expect import outcome
 from fakegpu_lab.course.expect.attempt import Attempt, placeholder
@@ -513,6 +513,19 @@ def test_a_comprehension_s_own_variable_does_not_follow_from_a_statement_that_fa
     source = "one = 1 / 0\nexpect.equal([one for one in (1, 2)], [1, 2])\nexpect.equal(one, 1)"
     _, listed, follows = check(source).record.parts
     assert (listed.met, follows.met, follows.found) == (True, False, checking.FOLLOWS)
+
+
+def test_a_gpu_that_has_failed_is_told_once() -> None:
+    def solution() -> None:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+    def read() -> None:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered, once more")
+
+    source = "solution()\nexpect.equal(read(), 1, what='the model has not changed', hint='It has.')"
+    one, other = check(source, {"solution": solution, "read": read}).record.parts
+    assert one.found.startswith("AcceleratorError")
+    assert (other.found, other.hint) == (crashed.AGAIN, "")
 
 
 def test_a_gradient_that_is_none_is_no_missing_return() -> None:

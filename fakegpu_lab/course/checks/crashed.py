@@ -51,6 +51,8 @@ def crashed(error: BaseException, statement: ast.stmt, check: RunningCheck) -> O
         if _seen(ranks.found, line, check):
             return Outcome(met=False, what=what, found=again, line=line)
         return ranks
+    if not line and type(error).__name__ == _FAILED and any(one.found.startswith(_FAILED) for one in check.crashed):
+        return Outcome(met=False, what=what, found=again)  # the GPU has failed before: nothing here is wrong by itself
     found = f"{type(error).__name__}: {short(_reason(error), 400)}" if str(error) else type(error).__name__
     notes: list[str] = getattr(error, "__notes__", [])
     if notes:  # what the simulation knows beyond CUDA's words, such as the thread and the index
@@ -115,6 +117,9 @@ def _first_line(text: str) -> str:
 
 
 _TRACEBACK = "Traceback (most recent call last)"
+
+_FAILED = "AcceleratorError"
+"""What torch raises, from a kernel that failed on, in everything that waits for the GPU."""
 
 _HANG, _CAUSE = "No rank can continue", "Likely cause: "
 """What `ranks.diagnosis.hang_messages` writes of a hang, after NCCL's own words."""
