@@ -432,6 +432,33 @@ def test_sends_of_one_card_share_its_links(shapes_alone: None) -> None:
     assert spent(at_once=False) >= 7 * alone
 
 
+def test_what_comes_after_a_send_that_is_waited_for_is_no_race() -> None:
+    """The stream waits for the send, whenever the other rank receives: here after the copy has been queued."""
+
+    def program() -> list[float]:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(dist.get_rank())
+        out = torch.full((4,), float(dist.get_rank()), device="cuda")
+        theirs = torch.empty_like(out)
+        if dist.get_rank() == 0:
+            dist.send(out, 1)
+            dist.recv(theirs, 1)
+            return theirs.tolist()
+        dist.recv(theirs, 0)
+        dist.send(out, 0)
+        out.copy_(theirs)
+        return out.tolist()
+
+    lab.enable("dgx-a100")
+    try:
+        with lab.record() as trace:
+            found = lab.run_ranks(program, 2)
+    finally:
+        lab.disable()
+    assert found == [[1.0] * 4, [0.0] * 4]
+    assert trace.races == []
+
+
 def test_a_functional_collective_races_only_with_what_does_not_wait_for_it(shapes_alone: None) -> None:
     def program(*, waits: bool) -> None:
         x = torch.ones(1024, device="cuda")

@@ -34,11 +34,15 @@ UNKNOWN = 1 << 62
 
 @dataclass(slots=True, eq=False)
 class Use:
-    """One use of some memory by an op on a stream, done at `end`."""
+    """One use of some memory by an op on a stream, done at `end`.
+
+    `awaited` has the streams that wait for it, where its end was not known when they began to.
+    """
 
     stream: Any
     end: int
     note: Note
+    awaited: tuple[Any, ...] = ()
 
 
 class _Host:
@@ -144,6 +148,6 @@ class Uses:
 
 def ordered(first: Use, second: Use) -> bool:
     """Whether `first` is known to be over when `second` starts."""
-    if first.stream is second.stream:
+    if first.stream is second.stream or second.stream in first.awaited:
         return True
     return bool(second.stream.seen.get(first.stream, -1) >= first.end)

@@ -175,6 +175,8 @@ def wait(operation: Operation) -> None:
     current = host.streams[device]
     if not operation.done:  # a send that is not received yet: work queued until then is placed too early
         operation.waiting.append(current)
+        if operation.use is not None:
+            operation.use.awaited += (current,)
         start_conditions.block_stream(operation, current)
     elif current is not stream:
         mark = Mark(stream, operation.end_ns)
