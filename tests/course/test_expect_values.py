@@ -311,3 +311,4 @@ def test_none_where_something_is_expected_may_be_a_return_that_is_missing(found:
     assert (NOTHING in told(lambda: expect.equal(found, expected, hint="Divide."))) == (expected != (None, None))
     assert "Divide." in told(lambda: expect.equal(found, expected, hint="Divide."))
     assert NOTHING not in told(lambda: expect.equal(1, None, hint="Divide."))
+    assert NOTHING not in told(lambda: expect.equal(None, 1, hint="Return None only if it never happens."))

@@ -58,7 +58,8 @@ def _report_value(
     hint = _UNSET if found is Ellipsis else ""
     if _COMPUTE in difference:  # what the author says is about values
         said = {**said, "hint": ""}
-    elif _lacks(found, expected) and not asks_for("grad"):  # that is None where no gradient came: nothing returned it
+    elif _lacks(found, expected) and not asks_for("grad") and "None" not in said.get("hint", ""):
+        # a gradient is None where none came: nothing returned it; and the author may speak of None
         said = {**said, "hint": f"{NOTHING} {said.get('hint', '')}".strip()}
     return report(said, met=met, what=what, expected=brief, found=difference or _brief(found, rtol), hint=hint)
 
