@@ -413,11 +413,11 @@ class Names:
         entered = all(_is_named(one, "self") for one, _ in self._returns.get("__enter__", ()))
         made = [one.value if entered and isinstance(one, _Entered) else one for one in made]
         functions = [one.func for one in made if isinstance(one, ast.Call)]
+        known = self.classes - self._odd_classes - parameters
         return (
             bool(made)
             and len(functions) == len(made)
-            and all(isinstance(one, ast.Name) and one.id in self.classes - parameters for one in functions)
-            and not any(isinstance(one, ast.Name) and one.id in self._odd_classes for one in functions)
+            and all(isinstance(one, ast.Name) and one.id in known for one in functions)
         )
 
     def is_object(self, node: ast.expr, parameters: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
@@ -700,9 +700,7 @@ _FACTORIES = frozenset({"zeros", "ones", "empty", "full", "tensor", "arange", "l
 def _is_object_of(path: str) -> bool:
     """Whether a library's class or function makes an object that nothing else can stand for."""
     home, _, name = path.rpartition(".")
-    if path.partition(".")[0] in _MAKERS and not (name[:1].isupper() or (home == "torch" and name in _FACTORIES)):
-        return False
-    return (name in _FACTORIES or name[:1].isupper()) and not path.startswith("typing")
+    return (home == "torch" and name in _FACTORIES) or (name[:1].isupper() and not path.startswith("typing"))
 
 
 def _may_make_anything(node: ast.ClassDef) -> bool:

@@ -687,11 +687,10 @@ class _Cell(ast.NodeVisitor):
     def _formatting(self, node: ast.Call, path: str, name: str, named: dict[str | None, ast.expr]) -> Iterator[str]:
         """Format strings that reach attributes."""
         put_together = f"formats a text that is put together ({name})"
-        last = path.rsplit(".", maxsplit=1)[-1] or name
-        takes = last in allowed.FORMAT or name in self._names.formats or "style" in named
-        if None in named and (takes or last == "basicConfig"):
+        takes = name in allowed.FORMAT or name in self._names.formats or "style" in named
+        if None in named and (takes or name == "basicConfig"):
             yield put_together
-        bars = {last, *(self._names.path(one).rpartition(".")[2] for one in node.args)} & _BARS
+        bars = {name, *(self._names.path(one).rpartition(".")[2] for one in node.args)} & _BARS
         more = [one.value for one in node.keywords if one.arg is None]
         if bars and not all(map(self._names.is_written_out, more)):
             yield put_together
@@ -700,7 +699,7 @@ class _Cell(ast.NodeVisitor):
             if any("{" in one and "." in one for one in held):
                 yield put_together
         formats = [*node.args, *named.values()] if takes else []
-        if last == "Progress":  # rich's: of its columns, those that are texts are formatted
+        if name == "Progress":  # rich's: of its columns, those that are texts are formatted
             formats = [one for one in node.args if not (isinstance(one, ast.Call) and self._names.path(one.func))]
         formats += [named[key] for key in ("bar_format", "fmt") if key in named]
         for given in formats:
@@ -812,10 +811,7 @@ class _Cell(ast.NodeVisitor):
         return f"calls {ast.unparse(node)[:80]}"
 
     def _is_plain(self, name: ast.expr) -> bool:
-        """Whether the name of an attribute of one's own object is none of Python's: as far as its beginning tells.
-
-        The names that a method got as keywords have been looked at where it is called.
-        """
+        """Whether the name of an attribute of one's own object is none of Python's: as far as its beginning tells."""
         first = name
         while isinstance(first, (ast.BinOp, ast.FormattedValue, ast.JoinedStr)):
             if isinstance(first, ast.JoinedStr):
@@ -823,22 +819,30 @@ class _Cell(ast.NodeVisitor):
             else:
                 first = first.left if isinstance(first, ast.BinOp) else first.value
         texts = self._names.texts(first, self._parameters)
-        if texts is not None:
-            whole = first is name
-            return bool(texts) and not any(text.startswith("__" if whole else "_") or not text for text in texts)
+        if texts is None:
+            return isinstance(first, ast.Name) and self._is_plain_key(first.id)
+        private = "__" if first is name else "_"
+        return bool(texts) and all(text and not text.startswith(private) for text in texts)
+
+    def _is_plain_key(self, name: str) -> bool:
+        """Whether a name stands only for keys that a loop takes from keywords, or from a ``{…}`` that is written out.
+
+        The keywords that a method got have been looked at where it is called.
+        """
         function = next((one for one in reversed(self._around) if isinstance(one, ast.FunctionDef)), None)
-        if function is None or not isinstance(first, ast.Name):
+        if function is None:
             return False
         inside = list(ast.walk(function))
-        over = [one.iter for one in inside if isinstance(one, ast.For) and first.id in names_anywhere(one.target)]
-        given = function.args.kwarg.arg if function.args.kwarg is not None else ""
-        used = [one for one in inside if isinstance(one, ast.Name) and one.id == given]
-        of_keywords = [one for one in over if names_loaded(one) == {given}]
-        others = [one for one in over if one not in of_keywords]
-        self._policy.sets_keywords |= bool(of_keywords)
-        loops = [one for one in inside if isinstance(one, ast.For) and names_loaded(one.iter) == {given}]
-        known = not of_keywords or (len(used) == len(loops) and not self._policy.unread_keywords)
-        return bool(over) and known and all(map(self._has_plain_keys, others))
+        loops = [one for one in inside if isinstance(one, ast.For)]
+        given = {function.args.kwarg.arg} if function.args.kwarg is not None else set()
+        over_keywords = [one for one in loops if given and names_loaded(one.iter) == given]
+        over = [one for one in loops if name in names_anywhere(one.target)]
+        if any(one in over_keywords for one in over):
+            used = [one for one in inside if isinstance(one, ast.Name) and one.id in given]
+            self._policy.sets_keywords = True
+            if len(used) != len(over_keywords) or self._policy.unread_keywords:
+                return False
+        return bool(over) and all(one in over_keywords or self._has_plain_keys(one.iter) for one in over)
 
     def _are_read(self, keywords: ast.expr) -> bool:
         """Whether the keywords that ``**`` stands for are written out, or those of a function around, for another."""

@@ -82,7 +82,7 @@ class Running:
         self.one_by_one = False
         self.races: Watch | None = None
         self._early: list[tuple[Any, ...]] | None = []
-        self._latest: dict[tuple[str, tuple[str, int]], NDArray[np.int64]] = {}
+        self._latest: dict[tuple[str, tuple[str, int]], NDArray[np.int64]] | None = None  # within a ``while`` loop
         self._looked = self._moved = self._atomic = False
         self._rounds = self._alike = 0
         self._accesses: list[tuple[Any, ...]] = []
@@ -93,7 +93,7 @@ class Running:
         """Let these programs run together."""
         self.ids = ids
         self._rounds = self._alike = 0
-        self._latest = {}
+        self._latest = None
         self._accesses, self._flops, self._undo = [], [], []
 
     def program_id(self, axis: int) -> NDArray[np.int32]:
@@ -110,12 +110,13 @@ class Running:
     def accessed(self, kind: str, addresses: NDArray[np.int64], mask: NDArray[np.bool_] | None, itemsize: int) -> None:
         """Note an access of blocks of addresses."""
         line = user_line()
-        before = self._latest.get((kind, line))
-        if before is not None and np.array_equal(before, addresses):
-            addresses = before  # kept once, however often a loop goes around
-        else:
-            self._latest[kind, line] = addresses
-            self._moved = True
+        if self._latest is not None:
+            before = self._latest.get((kind, line))
+            if before is not None and np.array_equal(before, addresses):
+                addresses = before  # kept once, however often the loop goes around
+            else:
+                self._latest[kind, line] = addresses
+                self._moved = True
         self._accesses.append((kind, addresses, mask, itemsize, line))
         self._looked = True
         self._atomic |= kind == "atomic"
@@ -164,6 +165,8 @@ class Running:
 
     def goes_around(self) -> None:
         """A ``while`` loop goes around once more; raises if it has looked at memory very often, and nothing changes."""
+        if self._latest is None:
+            self._latest = {}
         alike = self._looked and not self._moved and not self._atomic
         self._rounds = self._rounds + 1 if self._looked else 0
         self._alike = self._alike + 1 if alike else 0

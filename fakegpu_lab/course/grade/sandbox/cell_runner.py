@@ -143,7 +143,8 @@ class _Runner:
             left.append("the GPUs had been replaced while the exercise was recorded")
         tried = [self._observe_tried(one) for one in new]
         hidden = {name for name, number in held.items() if id(self.shell.user_ns.get(name)) != number} - bound
-        hidden -= _of_libraries(job["source"], {name: self.shell.user_ns.get(name) for name in hidden})
+        if hidden:
+            hidden -= _of_libraries(job["source"], {name: self.shell.user_ns.get(name) for name in hidden})
         altered = [[0, name] for name in sorted({*known.changed()} | hidden)]
         error = ran.error_before_exec or ran.error_in_exec
         about = {"restored": changed, "left": left, "altered": altered, "unreadable": _is_unreadable(error)}
